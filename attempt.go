@@ -1,0 +1,163 @@
+package hedgerow
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// What is read of a response that nobody wants, so that HTTP/1.1 can use its connection again.
+const (
+	drainBytes = 4 << 10
+	drainTime  = 5 * time.Millisecond
+)
+
+// An attempt is one send through the base transport. Its fields are written by the goroutine that sends it; others read
+// the outcome once that goroutine has delivered it under the mutex of its race.
+type attempt struct {
+	id      Attempt
+	ctx     attemptContext
+	cancel  context.CancelCauseFunc
+	req     *http.Request
+	reqBody *requestBody // nil if the body is in memory
+	trial   admission
+	start   time.Time
+
+	// The outcome: one of resp and err is set.
+	resp       *http.Response
+	err        error
+	end        time.Time
+	acceptable bool // it may win while others are in flight
+	failure    failure
+	badBody    bool // the request body could not be read, which says nothing of the host
+
+	body    responseBody // around resp.Body, which it closes once
+	peeking atomic.Bool  // body is being read for its first byte
+
+	delivered bool // the race has the outcome
+}
+
+// An attemptContext is the context of an attempt: that of the call, which the attempt can end by itself, with the
+// attempt in it. It is a part of the attempt, and so costs no allocation.
+type attemptContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	id *Attempt
+}
+
+func (c *attemptContext) Value(key any) any {
+	if key == (attemptKey{}) {
+		return c.id
+	}
+	return c.Context.Value(key)
+}
+
+// begin gives the attempt its context, a child of the call's.
+func (a *attempt) begin(ctx context.Context) {
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	a.ctx = attemptContext{Context: ctx, id: &a.id}
+}
+
+// own takes over the body of the attempt's request, so that it can be ended by closing it.
+func (a *attempt) own(req *http.Request) {
+	a.req = req
+	if hasBody(req) && !inMemory(req.Body) {
+		a.reqBody = &requestBody{rc: req.Body}
+		req.Body = a.reqBody
+	}
+}
+
+// send makes the attempt. A panic of the base transport passes through.
+func (a *attempt) send(base http.RoundTripper) {
+	a.resp, a.err = outcome(base.RoundTrip(a.req))
+	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
+	if a.resp != nil {
+		a.body.rc, a.body.cancel = a.resp.Body, a.cancel
+	}
+}
+
+// outcome returns what a base transport returned, or an error if that was no response or one that came with an error.
+func outcome(resp *http.Response, err error) (*http.Response, error) {
+	switch {
+	case err != nil:
+		if resp != nil && resp.Body != nil {
+			_ = resp.Body.Close() // the error is what counts
+		}
+		return nil, err
+	case resp == nil:
+		return nil, errNoOutcome
+	}
+	return resp, nil
+}
+
+// firstByte waits for the first byte of the response body, or its end, and returns how else the body failed. What was
+// read is still to be read by the caller. It returns when the attempt is superseded.
+func (a *attempt) firstByte() error {
+	if a.resp.Body == nil || bodiless(a.resp, a.req.Method) {
+		return nil
+	}
+	a.peeking.Store(true)
+	if err := a.ctx.Err(); err != nil { // superseded before it could see that this reads
+		return err
+	}
+	return a.body.peek()
+}
+
+// supersede ends an attempt that another one has made superfluous: its context, and what a base that ignores it may
+// block on. The goroutine that runs the attempt does the rest when it comes back.
+func (a *attempt) supersede() {
+	a.cancel(ErrSuperseded)
+	if a.reqBody != nil {
+		go func() { _ = a.reqBody.Close() }() // it is the user's, and may block
+	}
+	if a.peeking.Load() {
+		go func() { _ = a.body.Close() }()
+	}
+}
+
+// discard ends a response that nobody wants. A little of it is read, so that its connection can be used again, unless
+// the attempt was superseded.
+func (a *attempt) discard() {
+	if a.resp != nil && a.resp.Body != nil {
+		if a.ctx.Err() == nil {
+			stop := time.AfterFunc(drainTime, a.supersedeBody)
+			_, _ = io.CopyN(io.Discard, &a.body, drainBytes)
+			stop.Stop()
+		}
+		_ = a.body.Close() // nobody wants to know
+	}
+	a.cancel(ErrSuperseded)
+}
+
+func (a *attempt) supersedeBody() {
+	a.cancel(ErrSuperseded)
+	_ = a.body.Close()
+}
+
+// hand makes the attempt's outcome the caller's. The attempt's context ends with the response body.
+func (a *attempt) hand(req *http.Request) (*http.Response, error) {
+	if a.err != nil {
+		a.cancel(nil)
+		return nil, a.err
+	}
+	a.resp.Request = req
+	switch {
+	case a.resp.StatusCode == http.StatusSwitchingProtocols:
+		// The body is the connection, which the context does not end: it stays an io.ReadWriteCloser.
+		a.cancel(nil)
+	case a.resp.Body == nil || bodiless(a.resp, req.Method):
+		// Callers need not close it.
+		a.cancel(nil)
+	default:
+		a.resp.Body = &a.body
+	}
+	return a.resp, nil
+}
+
+// panicError is the outcome of a hedge whose base transport panicked.
+func panicError(v any) error {
+	return fmt.Errorf("hedgerow: base RoundTripper panicked: %v", v)
+}
