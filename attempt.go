@@ -72,7 +72,7 @@ func (a *attempt) own(req *http.Request) {
 
 // send makes the attempt. A panic of the base transport passes through.
 func (a *attempt) send(base http.RoundTripper) {
-	a.resp, a.err = outcome(base.RoundTrip(a.req))
+	a.resp, a.err = outcome(base.RoundTrip(a.req)) //nolint:bodyclose // the race closes it, or its caller
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.cancel
@@ -96,7 +96,7 @@ func outcome(resp *http.Response, err error) (*http.Response, error) {
 // firstByte waits for the first byte of the response body, or its end, and returns how else the body failed. What was
 // read is still to be read by the caller. It returns when the attempt is superseded.
 func (a *attempt) firstByte() error {
-	if a.resp.Body == nil || bodiless(a.resp, a.req.Method) {
+	if bodiless(a.resp, a.req.Method) {
 		return nil
 	}
 	a.peeking.Store(true)
@@ -144,14 +144,9 @@ func (a *attempt) hand(req *http.Request) (*http.Response, error) {
 		return nil, a.err
 	}
 	a.resp.Request = req
-	switch {
-	case a.resp.StatusCode == http.StatusSwitchingProtocols:
-		// The body is the connection, which the context does not end: it stays an io.ReadWriteCloser.
-		a.cancel(nil)
-	case a.resp.Body == nil || bodiless(a.resp, req.Method):
-		// Callers need not close it.
-		a.cancel(nil)
-	default:
+	if bodiless(a.resp, req.Method) {
+		a.cancel(nil) // callers need not close it
+	} else {
 		a.resp.Body = &a.body
 	}
 	return a.resp, nil

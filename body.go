@@ -86,13 +86,16 @@ func (b *responseBody) release() {
 	}
 }
 
-// bodiless reports whether resp cannot have a body, so that it ends with its headers. A response without a protocol
-// version was not read from a wire, and its zero ContentLength says nothing.
+// bodiless reports whether the context of resp's attempt may end with the headers: resp cannot have a body, or is a 101,
+// whose body is the connection, outlives the context, and has to stay an io.ReadWriteCloser. A response without a
+// protocol version was not read from a wire, and its zero ContentLength says nothing.
 func bodiless(resp *http.Response, method string) bool {
 	switch {
-	case method == http.MethodHead, resp.Body == http.NoBody:
+	case method == http.MethodHead, resp.Body == nil, resp.Body == http.NoBody:
 		return true
-	case resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
+	}
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
 		return true
 	}
 	return resp.ContentLength == 0 && resp.ProtoMajor > 0
@@ -112,7 +115,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, errBodyClosed
 	}
 	n, err := b.rc.Read(p)
-	if err != nil && err != io.EOF && !b.closed.Load() { //nolint:errorlint // io.Reader's contract is about this value
+	if err != nil && err != io.EOF && !b.closed.Load() {
 		b.failed.Store(true)
 	}
 	return n, err

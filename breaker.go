@@ -1,9 +1,7 @@
 package hedgerow
 
 import (
-	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -60,50 +58,27 @@ type BreakerConfig struct {
 
 // withDefaults returns the config with defaults in place of zero fields.
 func (c BreakerConfig) withDefaults() BreakerConfig {
-	if c.ErrorRateThreshold == 0 {
-		c.ErrorRateThreshold = defaultErrorRateThreshold
-	}
-	if c.MinSamples == 0 {
-		c.MinSamples = defaultMinSamples
-	}
-	if c.Window == 0 {
-		c.Window = defaultBreakerWindow
-	}
-	if c.Cooldown == 0 {
-		c.Cooldown = defaultBreakerCooldown
-	}
-	if c.HalfOpenTrials == 0 {
-		c.HalfOpenTrials = defaultHalfOpenTrials
-	}
+	setDefault(&c.ErrorRateThreshold, defaultErrorRateThreshold)
+	setDefault(&c.MinSamples, defaultMinSamples)
+	setDefault(&c.Window, defaultBreakerWindow)
+	setDefault(&c.Cooldown, defaultBreakerCooldown)
+	setDefault(&c.HalfOpenTrials, defaultHalfOpenTrials)
 	if c.Failure == nil {
 		c.Failure = isServerError
 	}
 	return c
 }
 
-// validate returns an error for each field out of range, named by path and field. Zero fields are in range.
+// validate returns what is wrong with c, whose path in the configuration is given.
 func (c BreakerConfig) validate(path string) []error {
-	var errs []error
-	fault := func(field string, value any, bound string) {
-		errs = append(errs, fmt.Errorf("hedgerow: %s.%s: %v %s", path, field, value, bound))
-	}
-	// Written so that NaN, for which every comparison is false, is refused.
-	if t := c.ErrorRateThreshold; t != 0 && !(t > 0 && t <= 1) {
-		fault("ErrorRateThreshold", t, "is not in (0, 1]")
-	}
-	if c.MinSamples < 0 {
-		fault("MinSamples", c.MinSamples, "must not be negative")
-	}
-	if c.Window < 0 {
-		fault("Window", c.Window, "must not be negative")
-	}
-	if c.Cooldown < 0 {
-		fault("Cooldown", c.Cooldown, "must not be negative")
-	}
-	if c.HalfOpenTrials < 0 {
-		fault("HalfOpenTrials", c.HalfOpenTrials, "must not be negative")
-	}
-	return errs
+	f := faults{path: path}
+	f.check("ErrorRateThreshold", c.ErrorRateThreshold,
+		c.ErrorRateThreshold == 0 || c.ErrorRateThreshold > 0 && c.ErrorRateThreshold <= 1, "is not in (0, 1]")
+	f.check("MinSamples", c.MinSamples, c.MinSamples >= 0, "must not be negative")
+	f.notNegative("Window", c.Window)
+	f.notNegative("Cooldown", c.Cooldown)
+	f.check("HalfOpenTrials", c.HalfOpenTrials, c.HalfOpenTrials >= 0, "must not be negative")
+	return f.errs
 }
 
 // isServerError is the default of BreakerConfig.Failure.
@@ -121,21 +96,10 @@ const (
 )
 
 // String returns "host" or "endpoint".
-func (s CircuitScope) String() string {
-	switch s {
-	case CircuitHost:
-		return "host"
-	case CircuitEndpoint:
-		return "endpoint"
-	default:
-		return "CircuitScope(" + strconv.Itoa(int(s)) + ")"
-	}
-}
+func (s CircuitScope) String() string { return enumName("CircuitScope", int(s), "host", "endpoint") }
 
 // MarshalText returns what String does. It never fails.
-func (s CircuitScope) MarshalText() ([]byte, error) {
-	return []byte(s.String()), nil
-}
+func (s CircuitScope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // CircuitState is what a circuit lets through. Its zero value is CircuitClosed.
 type CircuitState int
@@ -149,22 +113,11 @@ const (
 
 // String returns "closed", "open" or "half_open".
 func (s CircuitState) String() string {
-	switch s {
-	case CircuitClosed:
-		return "closed"
-	case CircuitOpen:
-		return "open"
-	case CircuitHalfOpen:
-		return "half_open"
-	default:
-		return "CircuitState(" + strconv.Itoa(int(s)) + ")"
-	}
+	return enumName("CircuitState", int(s), "closed", "open", "half_open")
 }
 
 // MarshalText returns what String does. It never fails.
-func (s CircuitState) MarshalText() ([]byte, error) {
-	return []byte(s.String()), nil
-}
+func (s CircuitState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // circuit is one scope's circuit: closed until the share of failures among recent outcomes reaches the threshold, then
 // open for the cooldown, then half-open until the next HalfOpenTrials outcomes decide. It reads no clock and runs no
@@ -278,10 +231,9 @@ func (c *circuit) release(t ticket) {
 	}
 }
 
-// record counts the outcome of a completed attempt of any kind, with the ticket it was admitted by, zero for one that
-// needed none. The ticket keeps its place: a completed trial is not followed by another in the same phase. An outcome
-// from before the phase counts like any other.
-func (c *circuit) record(now time.Time, _ ticket, failed bool) transitions {
+// record counts the outcome of a completed attempt of any kind. One that was admitted keeps its place: a completed trial is
+// not followed by another in the same phase. An outcome from before the phase counts like any other.
+func (c *circuit) record(now time.Time, failed bool) transitions {
 	var moves transitions
 	if c.off() {
 		return moves

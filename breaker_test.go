@@ -102,7 +102,7 @@ func TestCircuitEnumerations(t *testing.T) {
 func TestCircuitNil(t *testing.T) {
 	t.Parallel()
 	var none hedgerow.CircuitCore
-	require.Nil(t, none.Record(coreEpoch, hedgerow.CircuitTicket{}, true))
+	require.Nil(t, none.Record(coreEpoch, true))
 	ticket, ok, moves := none.Admit(coreEpoch)
 	require.True(t, ok)
 	require.Zero(t, ticket)
@@ -139,7 +139,7 @@ func outcomes(n int, failed bool) func(*circuitRig, time.Time) string {
 	return func(r *circuitRig, now time.Time) string {
 		var all []hedgerow.CircuitMove
 		for range n {
-			all = append(all, r.c.Record(now, hedgerow.CircuitTicket{}, failed)...)
+			all = append(all, r.c.Record(now, failed)...)
 		}
 		return describeMoves(all)
 	}
@@ -166,15 +166,15 @@ func admitTrial(name string) func(*circuitRig, time.Time) string {
 }
 
 // trialDone and trialBroke record the outcome of an admitted attempt.
-func trialDone(name string) func(*circuitRig, time.Time) string {
+func trialDone(string) func(*circuitRig, time.Time) string {
 	return func(r *circuitRig, now time.Time) string {
-		return describeMoves(r.c.Record(now, r.tickets[name], false))
+		return describeMoves(r.c.Record(now, false))
 	}
 }
 
-func trialBroke(name string) func(*circuitRig, time.Time) string {
+func trialBroke(string) func(*circuitRig, time.Time) string {
 	return func(r *circuitRig, now time.Time) string {
-		return describeMoves(r.c.Record(now, r.tickets[name], true))
+		return describeMoves(r.c.Record(now, true))
 	}
 }
 
@@ -470,7 +470,7 @@ func BenchmarkCircuit(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			now = now.Add(time.Microsecond)
-			closed.Record(now, hedgerow.CircuitTicket{}, false)
+			closed.Record(now, false)
 		}
 	})
 	b.Run("peek", func(b *testing.B) {
@@ -504,7 +504,7 @@ func BenchmarkCircuit(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				closed.Record(coreEpoch, hedgerow.CircuitTicket{}, false)
+				closed.Record(coreEpoch, false)
 			}
 		})
 	})

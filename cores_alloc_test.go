@@ -31,13 +31,13 @@ func TestCoresDoNotAllocate(t *testing.T) { //nolint:paralleltest // AllocsPerRu
 		"budget by time":  func() { byTime.Deposit(tick()); byTime.Take(now); byTime.Refund(now); byTime.Rate(now) },
 		"closed": func() {
 			closed.Peek(tick())
-			ticket, _, _ := closed.Admit(now)
-			closed.Record(now, ticket, false)
+			_, _, _ = closed.Admit(now)
+			closed.Record(now, false)
 		},
 		"open": func() {
 			open.Peek(coreEpoch)
-			ticket, _, _ := open.Admit(coreEpoch)
-			open.Record(coreEpoch, ticket, true)
+			_, _, _ = open.Admit(coreEpoch)
+			open.Record(coreEpoch, true)
 			open.State(coreEpoch)
 			open.Until(coreEpoch)
 		},

@@ -83,7 +83,7 @@ func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
 }
 
 // clamp bounds a delay that is not fixed.
-func (c *HedgeConfig) clamp(d time.Duration) time.Duration {
+func (c HedgeConfig) clamp(d time.Duration) time.Duration {
 	if c.MaxDelay > 0 {
 		d = min(d, c.MaxDelay)
 	}

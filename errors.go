@@ -30,15 +30,13 @@ func (supersededError) Is(target error) bool { return target == context.Canceled
 
 // Faults of a base transport or a request that net/http would report in one way or another.
 var (
-	errNilRequest  = errors.New("hedgerow: nil Request")
-	errNilURL      = errors.New("hedgerow: nil Request.URL")
-	errNilHeader   = errors.New("hedgerow: nil Request.Header")
-	errNoHost      = errors.New("hedgerow: no host in Request.URL")
-	errNoOutcome   = errors.New("hedgerow: base RoundTripper returned neither a response nor an error")
-	errBodyClosed  = errors.New("hedgerow: read of a request body after Close")
-	errGoexit      = errors.New("hedgerow: attempt ended by runtime.Goexit in the base RoundTripper")
-	errNilReplay   = errors.New("hedgerow: Request.GetBody returned neither a body nor an error")
-	errReplayEnded = errors.New("hedgerow: Request.GetBody ended its goroutine")
+	errNilRequest = errors.New("hedgerow: nil Request")
+	errNilURL     = errors.New("hedgerow: nil Request.URL")
+	errNilHeader  = errors.New("hedgerow: nil Request.Header")
+	errNoHost     = errors.New("hedgerow: no host in Request.URL")
+	errNoOutcome  = errors.New("hedgerow: base RoundTripper returned neither a response nor an error")
+	errBodyClosed = errors.New("hedgerow: read of a request body after Close")
+	errGoexit     = errors.New("hedgerow: attempt ended by runtime.Goexit in the base RoundTripper")
 )
 
 // A CircuitOpenError is what a call fails with that an open circuit refused, which only [BreakerConfig].FailFast makes

@@ -26,8 +26,8 @@ func (c CircuitCore) Admit(now time.Time) (CircuitTicket, bool, []CircuitMove) {
 	return t, ok, exportMoves(&moves)
 }
 
-func (c CircuitCore) Record(now time.Time, t CircuitTicket, failed bool) []CircuitMove {
-	moves := c.c.record(now, t, failed)
+func (c CircuitCore) Record(now time.Time, failed bool) []CircuitMove {
+	moves := c.c.record(now, failed)
 	return exportMoves(&moves)
 }
 

@@ -1,8 +1,6 @@
 package hedgerow
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -87,7 +85,7 @@ func (s Signal) String() string { return enumName("Signal", int(s), "headers", "
 func (s Signal) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // validate returns what is wrong with c, whose path in the configuration is given.
-func (c *HedgeConfig) validate(path string) []error {
+func (c HedgeConfig) validate(path string) []error {
 	f := faults{path: path}
 	f.check("Quantile", c.Quantile, c.Quantile == 0 || c.Quantile > 0 && c.Quantile < 1, "is not in (0, 1)")
 	f.check("BudgetPercent", c.BudgetPercent, c.BudgetPercent == 0 || c.BudgetPercent > 0 && c.BudgetPercent <= 100,
@@ -106,7 +104,7 @@ func (c *HedgeConfig) validate(path string) []error {
 }
 
 // validateMerged returns what is wrong between the fields of c, which has its defaults.
-func (c *HedgeConfig) validateMerged(path string) []error {
+func (c HedgeConfig) validateMerged(path string) []error {
 	f := faults{path: path}
 	f.check("MaxDelay", c.MaxDelay, c.MaxDelay <= 0 || c.MaxDelay >= c.MinDelay,
 		"must not be below MinDelay, "+c.MinDelay.String())
@@ -315,33 +313,5 @@ func (h *hedging) rescue(made chan struct{}) {
 	h.giveBack()
 	if v != nil {
 		h.race.fail(v)
-	}
-}
-
-// faults collects what is wrong with a configuration.
-type faults struct {
-	path string
-	errs []error
-}
-
-func (f *faults) check(field string, value any, ok bool, fault string) {
-	if !ok {
-		f.errs = append(f.errs, fmt.Errorf("hedgerow: %s.%s: %v %s", f.path, field, value, fault))
-	}
-}
-
-func (f *faults) notNegative(field string, d time.Duration) {
-	f.check(field, d, d >= 0, "must not be negative")
-}
-
-func (f *faults) add(errs ...error) { f.errs = append(f.errs, errs...) }
-
-func (f *faults) join() error { return errors.Join(f.errs...) }
-
-// setDefault sets *v to def if it is zero.
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
 	}
 }

@@ -22,17 +22,18 @@ type race struct {
 	primary attempt
 	sent    http.Request // the primary's, if it may share the caller's headers
 
-	mu       sync.Mutex    // guards the fields below
-	timer    *time.Timer   // of the next hedge
-	over     bool          // decided: nothing starts any more, and what arrives has lost
-	winner   *attempt      // once over: whose outcome is returned; nil if nobody's
-	panicked any           // once over: what a policy function panicked with outside of the caller's goroutine
-	running  int           // attempts in flight
-	asks     int           // hedges asked for
-	hedges   []*attempt    // sent
+	mu       sync.Mutex  // guards the fields below
+	timer    *time.Timer // of the next hedge
+	over     bool        // decided: nothing starts any more, and what arrives has lost
+	winner   *attempt    // once over: whose outcome is returned; nil if nobody's
+	panicked any         // once over: what a policy function panicked with outside of the caller's goroutine
+	running  int         // attempts in flight
+	asks     int         // hedges asked for
+	hedges   []*attempt  // sent
 	skipped  [skipReasons]bool
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
 	held     bool          // the primary has failed and waits for the hedges in flight
+	rest     []*attempt    // once over: still in flight at the decision
 	decided  chan struct{} // made when someone else than the primary can decide; closed when the decision is booked
 }
 
@@ -75,7 +76,7 @@ func (r *race) run() (*http.Response, error) {
 // fire runs when a hedge is due, in a goroutine of its own, which becomes the hedge's.
 func (r *race) fire() {
 	r.mu.Lock()
-	if r.over {
+	if gone, _ := callerGone(r.ctx, r.stopped); gone || r.over {
 		r.mu.Unlock()
 		return
 	}
@@ -188,9 +189,7 @@ func (r *race) arrive(a *attempt) {
 		r.arriveLocked(a)
 	}
 	decides := r.over && !late
-	won := a == r.winner
-	held := !won && a == &r.primary
-	r.held = r.held || held && !late
+	kept := a == r.winner || a == &r.primary
 	decided := r.decided
 	r.mu.Unlock()
 
@@ -202,10 +201,10 @@ func (r *race) arrive(a *attempt) {
 		if decided != nil {
 			defer close(decided)
 		}
-		r.supersedeBut(a)
+		r.supersedeRest()
 	}
 	r.book(a)
-	if !won && !held {
+	if !kept {
 		r.done(a, false, false)
 		a.discard()
 	}
@@ -215,11 +214,12 @@ func (r *race) arrive(a *attempt) {
 func (r *race) arriveLocked(a *attempt) {
 	a.delivered = true
 	r.running--
-	gone, _ := callerGone(r.ctx, r.stopped)
-	switch {
-	case a.acceptable:
+	if a.acceptable {
 		r.decideLocked(a)
-	case r.running == 0, gone && a == &r.primary: // all have failed, or will
+		return
+	}
+	r.held = r.held || a == &r.primary
+	if gone, _ := callerGone(r.ctx, r.stopped); r.running == 0 || gone && a == &r.primary { // all have failed, or will
 		r.decideLocked(&r.primary)
 	}
 }
@@ -234,6 +234,21 @@ func (r *race) isOver() bool {
 func (r *race) decideLocked(winner *attempt) {
 	r.over = true
 	r.winner = winner
+	if !r.primary.delivered {
+		r.rest = append(r.rest, &r.primary)
+	}
+	for _, h := range r.hedges {
+		if !h.delivered {
+			r.rest = append(r.rest, h)
+		}
+	}
+}
+
+// supersedeRest supersedes the attempts that were still in flight when the race was decided.
+func (r *race) supersedeRest() {
+	for _, a := range r.rest {
+		a.supersede()
+	}
 }
 
 // lose disposes of an attempt whose outcome came after the decision. It says nothing of the host but what a response
@@ -262,21 +277,9 @@ func (r *race) fail(v any) {
 	}
 	r.mu.Unlock()
 	if first {
-		r.supersedeBut(nil)
+		r.supersedeRest()
 		if decided != nil {
 			close(decided)
-		}
-	}
-}
-
-// supersedeBut supersedes the attempts of a race that is over, but for one. The hedges do not change any more.
-func (r *race) supersedeBut(a *attempt) {
-	if a != &r.primary {
-		r.primary.supersede()
-	}
-	for _, h := range r.hedges {
-		if h != a {
-			h.supersede()
 		}
 	}
 }
@@ -302,16 +305,15 @@ func (r *race) await() {
 	}
 	r.mu.Unlock()
 	if first {
-		r.supersedeBut(nil)
+		r.supersedeRest()
 	} else {
 		<-decided // it is being booked
 	}
 }
 
-// stop sees to it that no hedge starts any more, and that none is being made of the caller's request.
+// stop ends the timer of a race that is over, and sees to it that no hedge is being made of the caller's request.
 func (r *race) stop() {
 	r.mu.Lock()
-	r.over = true
 	starting := r.starting
 	r.timer.Stop()
 	r.mu.Unlock()
@@ -333,6 +335,9 @@ func (r *race) conclude() (*http.Response, error) {
 	}
 	info := CallInfo{Attempts: 1 + len(r.hedges), Delay: r.delay}
 	if w == nil {
+		if !r.held {
+			r.bookGone()
+		}
 		err := goneError(r.ctx)
 		r.finish(time.Now(), nil, err, info)
 		return nil, err
@@ -373,13 +378,18 @@ func (r *race) leave() {
 	if r.ended {
 		return
 	}
+	r.mu.Lock()
+	if !r.over {
+		r.decideLocked(nil)
+	}
+	r.mu.Unlock()
 	r.stop()
-	r.supersedeBut(nil)
+	r.supersedeRest()
 	r.free(&r.primary)
 	if r.held || !r.t.detach {
 		go r.primary.discard()
 	}
-	if r.winner != nil {
+	if r.winner != nil && r.winner != &r.primary {
 		go r.winner.discard()
 	}
 	r.finishAbandoned(1 + len(r.hedges))

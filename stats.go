@@ -83,23 +83,23 @@ type HostStats struct {
 type SkipReason int
 
 const (
-	// SkipDisabled: hedging is off for the endpoint or the call, or by [Transport.SetHedging].
+	// SkipDisabled says that hedging is off for the endpoint or the call, or by [Transport.SetHedging].
 	SkipDisabled SkipReason = iota
-	// SkipMethod: the call may not be sent twice.
+	// SkipMethod says that the call may not be sent twice.
 	SkipMethod
-	// SkipBody: the request body cannot be sent again, or is too large or of unknown length.
+	// SkipBody says that the request body cannot be had again, or is too large or of unknown length.
 	SkipBody
-	// SkipUpgrade: CONNECT, an upgrade, or request trailers.
+	// SkipUpgrade says that the request is a CONNECT, asks for an upgrade, or has trailers.
 	SkipUpgrade
-	// SkipDeadline: the caller's deadline is not after the hedge delay.
+	// SkipDeadline says that the caller's deadline is not after the hedge delay.
 	SkipDeadline
-	// SkipCircuit: a circuit is open.
+	// SkipCircuit says that a circuit is open.
 	SkipCircuit
-	// SkipBudget: the budget is used up.
+	// SkipBudget says that the budget is used up.
 	SkipBudget
-	// SkipPushback: the host has asked for less.
+	// SkipPushback says that the host has asked for less.
 	SkipPushback
-	// SkipNoResource: the pool has no resource that the call does not use yet.
+	// SkipNoResource says that no resource is left that the call does not use yet.
 	SkipNoResource
 
 	skipReasons // how many there are

@@ -1,0 +1,366 @@
+package hedgerow
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+)
+
+// A call is one RoundTrip.
+type call struct {
+	t     *Transport
+	req   *http.Request   // the caller's; not read after RoundTrip has returned
+	ctx   context.Context //nolint:containedctx // a call is what the context is of
+	opts  Call
+	ep    *endpoint // nil: none was found
+	start time.Time
+	delay time.Duration
+	trial admission // by the circuits that fail fast
+
+	stopped <-chan struct{} // the request's Cancel
+	ended   bool
+}
+
+// open finds the endpoint of the call and counts it there. An error ends the call: nothing is sent, the body is closed.
+func (c *call) open() error {
+	if c.req == nil {
+		return errNilRequest
+	}
+	c.ctx = c.req.Context()
+	c.stopped = c.req.Cancel //nolint:staticcheck // http.Client.Timeout closes it
+	if opts := callFrom(c.ctx); opts != nil {
+		c.opts = *opts
+	}
+	err := c.enter()
+	if err != nil {
+		if c.req.Body != nil {
+			_ = c.req.Body.Close() // the call has its error
+		}
+		c.finish(time.Now(), nil, err, CallInfo{})
+	}
+	return err
+}
+
+func (c *call) enter() error {
+	if err := checkRequest(c.req); err != nil {
+		return err
+	}
+	host := hostOf(c.req.URL)
+	rt, err := c.t.routes.Load().find(c.opts.Endpoint, c.req, host)
+	if err != nil {
+		return err
+	}
+	c.ep = c.t.endpoints.get(rt, host, &c.t.breaker)
+	c.start = time.Now()
+	c.count(countRequests)
+	if gone, _ := callerGone(c.ctx, c.stopped); gone {
+		return goneError(c.ctx)
+	}
+	if err := c.failFast(); err != nil {
+		return err
+	}
+	c.ep.budget.deposit(c.start)
+	c.setDelay()
+	return nil
+}
+
+// setDelay fixes the hedge delay of the call.
+func (c *call) setDelay() {
+	if c.opts.Delay > 0 {
+		c.delay = max(c.opts.Delay, c.ep.hedge.MinDelay)
+		return
+	}
+	var warming bool
+	if c.delay, warming = c.ep.delay(c.start); warming {
+		c.count(countWarmup)
+	}
+}
+
+// failFast asks the circuits that refuse calls, if there are any.
+func (c *call) failFast() error {
+	var host, ep *circuit
+	if c.ep.host.failFast {
+		host = c.ep.host.circuit
+	}
+	if c.ep.failFast {
+		ep = c.ep.circuit
+	}
+	if host == nil && ep == nil {
+		return nil
+	}
+	var admitted bool
+	c.trial, admitted = admitBoth(c.start, host, ep)
+	c.report(c.trial.hostMoves, c.trial.endpointMoves)
+	if admitted {
+		return nil
+	}
+	err := &CircuitOpenError{Scope: c.trial.refusedBy, Host: c.ep.key.Host}
+	if err.Scope == CircuitHost {
+		err.Until = host.until(c.start)
+	} else {
+		err.Endpoint, err.Until = c.ep.key.Name, ep.until(c.start)
+	}
+	return err
+}
+
+// pass sends a call that is not hedged. An [http.Transport] gets the caller's own request, without goroutine or timer;
+// any other base a shallow copy that carries the attempt.
+func (c *call) pass(reason SkipReason) (*http.Response, error) {
+	c.skip(reason)
+	a := attempt{id: Attempt{Endpoint: c.ep.key.Name}, req: c.req, start: c.start, trial: c.trial}
+	defer c.abandon(&a)
+	if c.t.plain {
+		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
+		a.badBody = a.err != nil && mayBeBodys(a.err, c.req)
+	} else {
+		p := &passing{id: a.id}
+		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c)))
+		a.badBody = p.reqBody.failed.Load()
+		if a.resp != nil {
+			a.resp.Request = c.req
+		}
+	}
+	a.end = time.Now()
+	c.judge(&a)
+	if reason == SkipDisabled || reason == SkipDeadline { // it may be hedged another time
+		c.learnPassed(&a)
+	}
+	c.book(&a)
+	c.done(&a, true, false)
+	c.finish(a.end, a.resp, a.err, CallInfo{Attempts: 1, Winner: a.id})
+	return a.resp, a.err
+}
+
+// A passing is what a call that is not hedged allocates over a base that is no http.Transport.
+type passing struct {
+	id      Attempt
+	ctx     attemptContext
+	req     http.Request
+	reqBody requestBody
+}
+
+// copy returns the request to send.
+func (p *passing) copy(c *call) *http.Request {
+	p.ctx = attemptContext{Context: c.ctx, id: &p.id}
+	p.req = *c.req.WithContext(&p.ctx)
+	if hasBody(c.req) && !inMemory(c.req.Body) {
+		p.reqBody.rc = c.req.Body
+		p.req.Body = &p.reqBody
+	}
+	return &p.req
+}
+
+// learnPassed takes in the latency of a call that was not hedged.
+func (c *call) learnPassed(a *attempt) {
+	if a.acceptable && c.ep.hedge.Signal == SignalFirstByte && !bodiless(a.resp, c.req.Method) {
+		b := &responseBody{rc: a.resp.Body, cancel: func(error) {}}
+		a.resp.Body = b
+		a.acceptable = b.peek() == nil
+		a.end = time.Now()
+	}
+	if a.acceptable {
+		c.ep.delays.completed(a.end, a.end.Sub(a.start))
+	}
+}
+
+// judge asks the policy functions what they make of the attempt's outcome. A panic in one passes through.
+func (c *call) judge(a *attempt) {
+	if a.err != nil {
+		a.failure = failure{host: true, endpoint: true}
+		return
+	}
+	a.acceptable = c.ep.hedge.Accept(a.resp)
+	a.failure = failure{
+		host:     c.ep.host.circuit.cfg.Failure(a.resp),
+		endpoint: c.ep.circuit.cfg.Failure(a.resp),
+	}
+}
+
+// A failure says for which circuits the outcome of an attempt is one.
+type failure struct{ host, endpoint bool }
+
+// book enters the outcome of an attempt that ran to its end: what the host asks for, and in the circuits. What the
+// caller has cancelled says nothing of the host, nor does a hedge that was cut by the caller's deadline, for which
+// the primary speaks.
+func (c *call) book(a *attempt) {
+	if a.resp != nil {
+		c.ep.host.pushback.note(a.end, a.resp)
+	}
+	if a.err != nil {
+		gone, deadline := callerGone(c.ctx, c.stopped)
+		if a.badBody || gone && (!deadline || a.id.Kind != AttemptPrimary) {
+			c.free(a)
+			return
+		}
+	}
+	a.trial = admission{} // it keeps its places
+	c.report(
+		c.ep.host.circuit.record(a.end, a.failure.host),
+		c.ep.circuit.record(a.end, a.failure.endpoint))
+}
+
+// bookGone enters a primary that runs on although the caller has given up, which a deadline makes a failure.
+func (c *call) bookGone() {
+	if _, deadline := callerGone(c.ctx, c.stopped); deadline {
+		now := time.Now()
+		c.report(c.ep.host.circuit.record(now, true), c.ep.circuit.record(now, true))
+	}
+}
+
+// free gives back the places that an attempt without an outcome has in the circuits.
+func (c *call) free(a *attempt) {
+	c.freePlaces(a.trial)
+	a.trial = admission{}
+}
+
+func (c *call) freePlaces(trial admission) {
+	c.ep.host.circuit.release(trial.host)
+	c.ep.circuit.release(trial.endpoint)
+}
+
+// report tells the hook of the transitions of both circuits.
+func (c *call) report(host, endpoint transitions) {
+	key := c.ep.key
+	for _, m := range host.all() {
+		c.t.hooks.circuitChange(CircuitEvent{Scope: CircuitHost, Host: key.Host, From: m.from, To: m.to})
+	}
+	for _, m := range endpoint.all() {
+		c.t.hooks.circuitChange(
+			CircuitEvent{Scope: CircuitEndpoint, Endpoint: key.Name, Host: key.Host, From: m.from, To: m.to})
+	}
+}
+
+// done tells the hook of the end of an attempt.
+func (c *call) done(a *attempt, won, superseded bool) {
+	if c.t.hooks.AttemptDone == nil {
+		return
+	}
+	e := AttemptEvent{
+		Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempt: a.id, Err: a.err,
+		Latency: a.end.Sub(a.start), Won: won, Superseded: superseded,
+	}
+	if a.resp != nil {
+		e.Status = a.resp.StatusCode
+	}
+	c.t.hooks.attemptDone(c.ctx, e)
+}
+
+// finish counts how the call ended and tells its caller.
+func (c *call) finish(now time.Time, resp *http.Response, err error, info CallInfo) {
+	c.ended = true
+	if c.ep != nil {
+		info.Endpoint, info.Host = c.ep.key.Name, c.ep.key.Host
+		if err == nil || !c.canceled() {
+			if err != nil || resp.StatusCode >= http.StatusInternalServerError {
+				c.count(countErrors)
+			}
+			if info.Attempts > 0 {
+				c.ep.seen.Add(now, now.Sub(c.start))
+			}
+		}
+	}
+	if c.opts.Done != nil {
+		defer ignorePanic()
+		c.opts.Done(info)
+	}
+}
+
+// canceled reports whether the caller has given up otherwise than by its deadline.
+func (c *call) canceled() bool {
+	gone, deadline := callerGone(c.ctx, c.stopped)
+	return gone && !deadline
+}
+
+// abandon ends a call whose base transport or policy function has panicked or ended the goroutine, if that is how it
+// ended.
+func (c *call) abandon(a *attempt) {
+	if c.ended {
+		return
+	}
+	if a.resp != nil && a.resp.Body != nil {
+		_ = a.resp.Body.Close()
+	}
+	c.free(a)
+	c.finishAbandoned(1)
+}
+
+// finishAbandoned tells the caller of a call that ends without an outcome.
+func (c *call) finishAbandoned(attempts int) {
+	c.ended = true
+	c.count(countErrors)
+	if c.opts.Done != nil {
+		defer ignorePanic()
+		c.opts.Done(CallInfo{Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempts: attempts})
+	}
+}
+
+// count counts in the endpoint and in the total.
+func (c *call) count(n counter) {
+	c.ep.counters[n].Add(1)
+	c.t.total[n].Add(1)
+}
+
+// skip counts a refusal to hedge the call.
+func (c *call) skip(reason SkipReason) {
+	c.count(countSkipped + counter(reason))
+	c.t.hooks.hedgeSkipped(c.ctx, SkipEvent{Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Reason: reason})
+}
+
+// checkRequest returns what is wrong with req that net/http would refuse before it sends anything, so far as an endpoint
+// cannot be found for it. The rest is left to the base transport.
+func checkRequest(req *http.Request) error {
+	switch {
+	case req.URL == nil:
+		return errNilURL
+	case req.Header == nil:
+		return errNilHeader
+	case req.URL.Host == "" && (req.URL.Scheme == "http" || req.URL.Scheme == "https"):
+		return errNoHost
+	}
+	return nil
+}
+
+// mayBeBodys reports whether err, of an http.Transport, may be the error of the request's own body, which would say nothing
+// of the host. A body sent as it is cannot be watched; the errors of the network are known by their interface.
+func mayBeBodys(err error, req *http.Request) bool {
+	if !hasBody(req) || inMemory(req.Body) {
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	return !network
+}
+
+// hasBody reports whether req has a body to send.
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
+
+// callerGone reports whether the caller has given up on the call, and whether by its deadline. Request.Cancel counts:
+// http.Client.Timeout closes it together with the context's deadline, in either order.
+func callerGone(ctx context.Context, stopped <-chan struct{}) (gone, deadline bool) {
+	switch ctx.Err() {
+	case nil:
+	case context.DeadlineExceeded:
+		return true, true
+	default:
+		return true, false
+	}
+	select {
+	case <-stopped:
+		d, ok := ctx.Deadline()
+		return true, ok && !time.Now().Before(d)
+	default:
+		return false, false
+	}
+}
+
+// goneError is the error of a call whose caller has given up.
+func goneError(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return context.Canceled // by Request.Cancel
+}
