@@ -43,7 +43,8 @@ type BreakerConfig struct {
 
 	// HalfOpenTrials is both the number of completed attempts of any kind that decide a half-open circuit and the most
 	// hedges that it admits until then (with FailFast, the most calls). A trial that is cancelled gives its place to
-	// another. Zero means 5; negative is an error.
+	// another. A primary that a hedge overtakes has no outcome, so failures that are slower than a hedge weigh less.
+	// Zero means 5; negative is an error.
 	HalfOpenTrials int
 
 	// Failure says whether a response counts as a failure. It may be called concurrently and must leave the body

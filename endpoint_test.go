@@ -192,7 +192,7 @@ func TestStatsMarshal(t *testing.T) {
 		ep := stats.Endpoints[hedgerow.EndpointKey{Name: "x", Host: "a.test"}]
 		require.InEpsilon(t, time.Second, ep.Latency.P50, 0.01)
 		ep.Latency = hedgerow.Quantiles{}
-		counters := hedgerow.Counters{Requests: 1, Warmup: 1, Skipped: map[hedgerow.SkipReason]uint64{hedgerow.SkipMethod: 1}}
+		counters := hedgerow.Counters{Requests: 1, Skipped: map[hedgerow.SkipReason]uint64{hedgerow.SkipMethod: 1}}
 		require.Equal(t, hedgerow.EndpointStats{Counters: counters, Delay: 10 * time.Millisecond, RatePerSecond: 1}, ep)
 		require.Equal(t, counters, stats.Total)
 		require.Equal(t, map[string]hedgerow.HostStats{"a.test": {}}, stats.Hosts)

@@ -38,6 +38,7 @@ type race struct {
 }
 
 func newRace(c *call) *race {
+	c.countWarming()
 	r := &race{call: *c, running: 1}
 	a := &r.primary
 	a.id = Attempt{Endpoint: c.ep.key.Name}

@@ -19,6 +19,7 @@ type call struct {
 	delay time.Duration
 	trial admission // by the circuits that fail fast
 
+	warming bool            // the delay is that of an endpoint that is warming up
 	stopped <-chan struct{} // the request's Cancel
 	ended   bool
 }
@@ -72,10 +73,7 @@ func (c *call) setDelay() {
 		c.delay = max(c.opts.Delay, c.ep.hedge.MinDelay)
 		return
 	}
-	var warming bool
-	if c.delay, warming = c.ep.delay(c.start); warming {
-		c.count(countWarmup)
-	}
+	c.delay, c.warming = c.ep.delay(c.start)
 }
 
 // failFast asks the circuits that refuse calls, if there are any.
@@ -125,6 +123,7 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	a.end = time.Now()
 	c.judge(&a)
 	if reason == SkipDisabled || reason == SkipDeadline { // it may be hedged another time
+		c.countWarming()
 		c.learnPassed(&a)
 	}
 	c.book(&a)
@@ -300,6 +299,13 @@ func (c *call) finishAbandoned(attempts int) {
 func (c *call) count(n counter) {
 	c.ep.counters[n].Add(1)
 	c.t.total[n].Add(1)
+}
+
+// countWarming counts a call that is learned from, if its endpoint is warming up.
+func (c *call) countWarming() {
+	if c.warming {
+		c.count(countWarmup)
+	}
 }
 
 // skip counts a refusal to hedge the call.

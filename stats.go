@@ -42,7 +42,8 @@ type Counters struct {
 	Hedged, Hedges uint64
 	// HedgeWins and PrimaryWins count the hedged calls by the attempt whose outcome was returned.
 	HedgeWins, PrimaryWins uint64
-	// Warmup counts the calls made while their endpoint was warming up: see [HedgeConfig].WarmupRequests.
+	// Warmup counts the calls made while their endpoint was warming up: see [HedgeConfig].WarmupRequests. Calls that are
+	// never hedged, and so not learned from, are left out.
 	Warmup uint64
 	// Errors counts the calls that ended in an error or a 5xx, a caller's deadline included, a caller's cancel not.
 	Errors uint64
@@ -65,7 +66,8 @@ type EndpointStats struct {
 	Circuit CircuitState
 }
 
-// Quantiles describe a distribution of latencies, each within 1 % of a value that was seen. All are zero if Count is.
+// Quantiles describe a distribution of latencies. That for q of n latencies is within 1 % of the one of rank floor(q (n-1)),
+// counted from 0 for the smallest, so the greatest of a few does not show. All are zero if Count is.
 type Quantiles struct {
 	// Count is the number of latencies.
 	Count uint64
