@@ -55,8 +55,8 @@ func TestBreakerConfigValidate(t *testing.T) {
 		{"every fault at once, also when disabled", config{
 			Disabled: true, ErrorRateThreshold: 2, MinSamples: -1, Window: -time.Second, Cooldown: -2 * time.Second, HalfOpenTrials: -3,
 		}, []string{
-			"ErrorRateThreshold: 2 is not in (0, 1]", "MinSamples: -1 must not be negative", "Window: -1s must not be negative",
-			"Cooldown: -2s must not be negative", "HalfOpenTrials: -3 must not be negative",
+			"ErrorRateThreshold: 2 is not in (0, 1]", "MinSamples: -1: must not be negative", "Window: -1s: must not be negative",
+			"Cooldown: -2s: must not be negative", "HalfOpenTrials: -3: must not be negative",
 		}},
 	}
 	for _, tt := range tests {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -15,7 +16,12 @@ type faults struct {
 
 func (f *faults) check(field string, value any, ok bool, fault string) {
 	if !ok {
-		f.errs = append(f.errs, fmt.Errorf("hedgerow: %s.%s: %v %s", f.path, field, value, fault))
+		if strings.HasPrefix(fault, "must") {
+			fault = ": " + fault
+		} else {
+			fault = " " + fault
+		}
+		f.errs = append(f.errs, fmt.Errorf("hedgerow: %s.%s: %v%s", f.path, field, value, fault))
 	}
 }
 

@@ -33,21 +33,21 @@ func TestNewReportsEveryFault(t *testing.T) {
 		"hedgerow: Config.Hedge.Quantile: 1.5 is not in (0, 1)",
 		"hedgerow: Config.Hedge.BudgetPercent: 101 is not in (0, 100]",
 		"hedgerow: Config.Hedge.EstimatedRPS: +Inf is not in [0, +Inf)",
-		"hedgerow: Config.Hedge.RateWindow: -1ns must not be negative",
-		"hedgerow: Config.Hedge.MinDelay: -2ns must not be negative",
-		"hedgerow: Config.Hedge.MaxDelay: -3ns must not be negative",
-		"hedgerow: Config.Hedge.WarmupRequests: -4 must not be negative",
-		"hedgerow: Config.Hedge.WarmupDelay: -5ns must not be negative",
-		"hedgerow: Config.Hedge.Window: -6ns must not be negative",
-		"hedgerow: Config.Hedge.MaxHedges: -7 must not be negative",
-		"hedgerow: Config.Hedge.MaxBodyBytes: -8 must not be negative",
+		"hedgerow: Config.Hedge.RateWindow: -1ns: must not be negative",
+		"hedgerow: Config.Hedge.MinDelay: -2ns: must not be negative",
+		"hedgerow: Config.Hedge.MaxDelay: -3ns: must not be negative",
+		"hedgerow: Config.Hedge.WarmupRequests: -4: must not be negative",
+		"hedgerow: Config.Hedge.WarmupDelay: -5ns: must not be negative",
+		"hedgerow: Config.Hedge.Window: -6ns: must not be negative",
+		"hedgerow: Config.Hedge.MaxHedges: -7: must not be negative",
+		"hedgerow: Config.Hedge.MaxBodyBytes: -8: must not be negative",
 		"hedgerow: Config.Hedge.Signal: Signal(9) is not a signal",
 		"hedgerow: Config.Breaker.ErrorRateThreshold: NaN is not in (0, 1]",
-		"hedgerow: Config.Breaker.MinSamples: -1 must not be negative",
-		"hedgerow: Config.Breaker.Window: -2ns must not be negative",
-		"hedgerow: Config.Breaker.Cooldown: -3ns must not be negative",
-		"hedgerow: Config.Breaker.HalfOpenTrials: -4 must not be negative",
-		"hedgerow: Config.MaxEndpoints: -1 must not be negative",
+		"hedgerow: Config.Breaker.MinSamples: -1: must not be negative",
+		"hedgerow: Config.Breaker.Window: -2ns: must not be negative",
+		"hedgerow: Config.Breaker.Cooldown: -3ns: must not be negative",
+		"hedgerow: Config.Breaker.HalfOpenTrials: -4: must not be negative",
+		"hedgerow: Config.MaxEndpoints: -1: must not be negative",
 	}, "\n"))
 }
 
@@ -70,12 +70,12 @@ func TestConfigBounds(t *testing.T) {
 		{
 			"bounds crossed",
 			hedgerow.HedgeConfig{MinDelay: 2 * time.Second, MaxDelay: time.Second},
-			"MaxDelay: 1s must not be below MinDelay, 2s",
+			"MaxDelay: 1s: must not be below MinDelay, 2s",
 		},
 		{
 			"max below the default min",
 			hedgerow.HedgeConfig{MaxDelay: time.Microsecond},
-			"MaxDelay: 1µs must not be below MinDelay, 1ms",
+			"MaxDelay: 1µs: must not be below MinDelay, 1ms",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -100,13 +100,13 @@ func TestEndpointBoundsAreCheckedAfterInheritance(t *testing.T) {
 	tr, err := hedgerow.New(hedgerow.Config{Hedge: hedgerow.HedgeConfig{MaxDelay: time.Second}})
 	require.NoError(t, err)
 	err = tr.Register("/", hedgerow.EndpointConfig{Hedge: &hedgerow.HedgeConfig{MinDelay: 2 * time.Second}})
-	require.EqualError(t, err, "hedgerow: EndpointConfig.Hedge.MaxDelay: 1s must not be below MinDelay, 2s")
+	require.EqualError(t, err, "hedgerow: EndpointConfig.Hedge.MaxDelay: 1s: must not be below MinDelay, 2s")
 	err = tr.Register("/", hedgerow.EndpointConfig{
 		Hedge:   &hedgerow.HedgeConfig{Quantile: 2},
 		Breaker: &hedgerow.BreakerConfig{MinSamples: -1},
 	})
 	require.EqualError(t, err, "hedgerow: EndpointConfig.Hedge.Quantile: 2 is not in (0, 1)\n"+
-		"hedgerow: EndpointConfig.Breaker.MinSamples: -1 must not be negative")
+		"hedgerow: EndpointConfig.Breaker.MinSamples: -1: must not be negative")
 }
 
 func FuzzConfigNew(f *testing.F) {

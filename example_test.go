@@ -71,7 +71,7 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// hedgerow: Config.Hedge.Quantile: 95 is not in (0, 1)
-	// hedgerow: Config.Breaker.Cooldown: -1s must not be negative
+	// hedgerow: Config.Breaker.Cooldown: -1s: must not be negative
 }
 
 func ExampleTransport_Register() {
