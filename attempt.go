@@ -124,12 +124,17 @@ func (a *attempt) discard() {
 	if a.resp != nil && a.resp.Body != nil {
 		if a.ctx.Err() == nil {
 			stop := time.AfterFunc(drainTime, a.supersedeBody)
-			_, _ = io.CopyN(io.Discard, &a.body, drainBytes)
+			a.drain()
 			stop.Stop()
 		}
 		_ = a.body.Close() // nobody wants to know
 	}
 	a.cancel(ErrSuperseded)
+}
+
+func (a *attempt) drain() {
+	defer ignorePanic() // of a body, which must not end the process
+	_, _ = io.CopyN(io.Discard, &a.body, drainBytes)
 }
 
 func (a *attempt) supersedeBody() {

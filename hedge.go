@@ -164,15 +164,25 @@ func (c *call) gate() (SkipReason, bool) {
 	switch {
 	case h.Disabled, c.opts.NoHedge, c.t.hedgingOff.Load():
 		return SkipDisabled, true
-	case !c.replayable():
-		return SkipMethod, true
-	case !replayableBody(c.req, h.MaxBodyBytes):
-		return SkipBody, true
-	case c.req.Method == http.MethodConnect || len(c.req.Trailer) > 0 || asksUpgrade(c.req.Header):
-		return SkipUpgrade, true
+	}
+	if reason, unfit := c.unfit(); unfit {
+		return reason, true
 	}
 	if deadline, ok := c.ctx.Deadline(); ok && deadline.Sub(c.start) <= c.delay {
 		return SkipDeadline, true
+	}
+	return 0, false
+}
+
+// unfit returns why the call can never be hedged, and whether it cannot.
+func (c *call) unfit() (SkipReason, bool) {
+	switch {
+	case !c.replayable():
+		return SkipMethod, true
+	case !replayableBody(c.req, c.ep.hedge.MaxBodyBytes):
+		return SkipBody, true
+	case c.req.Method == http.MethodConnect || len(c.req.Trailer) > 0 || asksUpgrade(c.req.Header):
+		return SkipUpgrade, true
 	}
 	return 0, false
 }
@@ -240,11 +250,15 @@ func (h *hedging) make() {
 	}
 	a := &attempt{id: h.id, trial: h.trial}
 	a.begin(h.race.ctx)
+	defer func() {
+		if h.attempt == nil {
+			a.cancel(nil)
+		}
+	}()
 	req := h.race.req.Clone(&a.ctx)
 	if hasBody(req) {
 		body, err := h.race.req.GetBody()
 		if err != nil || body == nil {
-			a.cancel(nil)
 			h.reason, h.refused = SkipBody, true
 			return
 		}

@@ -146,6 +146,7 @@ func (r *race) runAttempt(a *attempt, announce func()) {
 		case sent || a.id.Number == 0:
 			// A policy function, or the base in the primary: without us it were in the caller's goroutine.
 			r.dispose(a)
+			r.free(a)
 			r.fail(v)
 			return
 		default:
@@ -198,6 +199,9 @@ func (r *race) arrive(a *attempt) {
 		r.lose(a)
 		return
 	}
+	if !kept {
+		defer a.discard() // after the caller was told, and whatever the hooks do
+	}
 	if decides {
 		if decided != nil {
 			defer close(decided)
@@ -207,7 +211,6 @@ func (r *race) arrive(a *attempt) {
 	r.book(a)
 	if !kept {
 		r.done(a, false, false)
-		a.discard()
 	}
 }
 
@@ -219,8 +222,13 @@ func (r *race) arriveLocked(a *attempt) {
 		r.decideLocked(a)
 		return
 	}
+	waited := r.held // the call was in a wait of its own
 	r.held = r.held || a == &r.primary
-	if gone, _ := callerGone(r.ctx, r.stopped); r.running == 0 || gone && a == &r.primary { // all have failed, or will
+	gone, _ := callerGone(r.ctx, r.stopped)
+	switch {
+	case gone && waited:
+		r.decideLocked(nil)
+	case r.running == 0, gone && a == &r.primary: // all have failed, or will
 		r.decideLocked(&r.primary)
 	}
 }
@@ -260,12 +268,14 @@ func (r *race) lose(a *attempt) {
 	if a.resp != nil {
 		r.ep.host.pushback.note(a.end, a.resp)
 	}
+	defer func() {
+		if a == &r.primary && !r.t.detach && a.resp != nil {
+			go a.discard() // off the caller's path
+		} else {
+			a.discard()
+		}
+	}()
 	r.done(a, false, true)
-	if a == &r.primary && !r.t.detach && a.resp != nil {
-		go a.discard() // off the caller's path
-	} else {
-		a.discard()
-	}
 }
 
 // fail decides the race by a panic that has to surface in the caller's goroutine.
@@ -386,8 +396,10 @@ func (r *race) leave() {
 	r.mu.Unlock()
 	r.stop()
 	r.supersedeRest()
-	r.free(&r.primary)
-	if r.held || !r.t.detach {
+	if !r.t.detach {
+		r.free(&r.primary) // a detached one sees to it itself
+	}
+	if r.held || !r.t.detach || r.winner == &r.primary {
 		go r.primary.discard()
 	}
 	if r.winner != nil && r.winner != &r.primary {

@@ -21,6 +21,7 @@ type call struct {
 
 	warming bool            // the delay is that of an endpoint that is warming up
 	stopped <-chan struct{} // the request's Cancel
+	told    bool            // Done was called
 	ended   bool
 }
 
@@ -106,9 +107,9 @@ func (c *call) failFast() error {
 // pass sends a call that is not hedged. An [http.Transport] gets the caller's own request, without goroutine or timer;
 // any other base a shallow copy that carries the attempt.
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
-	c.skip(reason)
 	a := attempt{id: Attempt{Endpoint: c.ep.key.Name}, req: c.req, start: c.start, trial: c.trial}
 	defer c.abandon(&a)
+	c.skip(reason)
 	if c.t.plain {
 		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
 		a.badBody = a.err != nil && mayBeBodys(a.err, c.req)
@@ -122,7 +123,7 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	}
 	a.end = time.Now()
 	c.judge(&a)
-	if reason == SkipDisabled || reason == SkipDeadline { // it may be hedged another time
+	if _, unfit := c.unfit(); !unfit { // it may be hedged another time
 		c.countWarming()
 		c.learnPassed(&a)
 	}
@@ -167,6 +168,7 @@ func (c *call) learnPassed(a *attempt) {
 // judge asks the policy functions what they make of the attempt's outcome. A panic in one passes through.
 func (c *call) judge(a *attempt) {
 	if a.err != nil {
+		a.acceptable = false
 		a.failure = failure{host: true, endpoint: true}
 		return
 	}
@@ -248,7 +250,6 @@ func (c *call) done(a *attempt, won, superseded bool) {
 
 // finish counts how the call ended and tells its caller.
 func (c *call) finish(now time.Time, resp *http.Response, err error, info CallInfo) {
-	c.ended = true
 	if c.ep != nil {
 		info.Endpoint, info.Host = c.ep.key.Name, c.ep.key.Host
 		if err == nil || !c.canceled() {
@@ -260,6 +261,13 @@ func (c *call) finish(now time.Time, resp *http.Response, err error, info CallIn
 			}
 		}
 	}
+	c.tell(info)
+	c.ended = true
+}
+
+// tell tells the caller, once.
+func (c *call) tell(info CallInfo) {
+	c.told = true
 	if c.opts.Done != nil {
 		defer ignorePanic()
 		c.opts.Done(info)
@@ -281,18 +289,20 @@ func (c *call) abandon(a *attempt) {
 	if a.resp != nil && a.resp.Body != nil {
 		_ = a.resp.Body.Close()
 	}
+	if c.req.Body != nil {
+		_ = c.req.Body.Close()
+	}
 	c.free(a)
 	c.finishAbandoned(1)
 }
 
 // finishAbandoned tells the caller of a call that ends without an outcome.
 func (c *call) finishAbandoned(attempts int) {
-	c.ended = true
-	c.count(countErrors)
-	if c.opts.Done != nil {
-		defer ignorePanic()
-		c.opts.Done(CallInfo{Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempts: attempts})
+	if !c.told {
+		c.count(countErrors)
+		c.tell(CallInfo{Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempts: attempts})
 	}
+	c.ended = true
 }
 
 // count counts in the endpoint and in the total.

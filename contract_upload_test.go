@@ -1,0 +1,113 @@
+package hedgerow_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow"
+	"github.com/hedgerow-go/hedgerow/internal/memhttp"
+)
+
+// C22, as far as it concerns hedges: a body that waits for leave is not read without it, and the hedge asks for its own.
+func TestC22ExpectContinue(t *testing.T) {
+	t.Parallel()
+	expects := make(chan string, 2)
+	var served atomic.Int64
+	srv := contractListen(t, memhttp.HTTP1, func(w http.ResponseWriter, r *http.Request) {
+		expects <- r.Header.Get("Expect")
+		if served.Add(1) == 1 {
+			time.Sleep(100 * time.Millisecond) // it never reads
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+	srv.Base.ExpectContinueTimeout = time.Minute
+	tr := contractNew(t, hedgerow.Config{Base: srv.Base})
+	first, second := &contractBody{src: strings.NewReader("payload")}, &contractBody{src: strings.NewReader("payload")}
+	req := contractGet(t.Context(), t, srv.URL+"/")
+	req.Method, req.Body, req.ContentLength = http.MethodPut, first, 7
+	req.GetBody = func() (io.ReadCloser, error) { return second, nil }
+	req.Header.Set("Expect", "100-continue")
+	req.Header.Set("Idempotency-Key", "k1")
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, "payload", contractRead(t, resp))
+	require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
+	require.Equal(t, "100-continue", contractTimeout(t, expects, "the primary"))
+	require.Equal(t, "100-continue", contractTimeout(t, expects, "the hedge"))
+	require.EqualValues(t, 0, first.reads.Load())
+	require.Eventually(t, func() bool { return first.closes.Load() == 1 && second.closes.Load() == 1 },
+		10*time.Second, time.Millisecond)
+}
+
+// C24: nobody reads a request body after we have closed it.
+func TestC24NoReadAfterClose(t *testing.T) {
+	t.Parallel()
+	contractEach(t, func(t *testing.T, proto memhttp.Protocol) {
+		t.Helper()
+		for name, hedgeWins := range map[string]bool{"caller cancels": false, "hedge wins": true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				srv := contractListen(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Attempt") == "hedge" {
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+				})
+				delay := time.Minute
+				if hedgeWins {
+					delay = contractDelay
+				}
+				tr := contractNew(t, hedgerow.Config{Base: contractMark{srv.Base}, Hedge: hedgerow.HedgeConfig{Delay: delay}})
+				for range 8 {
+					ctx, cancel := context.WithCancel(t.Context())
+					body := &contractBody{src: iotest.OneByteReader(contractEndless{})}
+					body.onRead = func() {
+						time.Sleep(time.Millisecond)
+						if !hedgeWins && body.reads.Load() == 5 {
+							cancel()
+						}
+					}
+					req := contractGet(ctx, t, srv.URL+"/")
+					req.Method, req.Body, req.ContentLength = http.MethodPut, body, 1<<20
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(contractEndless{}, 1<<20)), nil }
+					req.Header.Set("Idempotency-Key", "k1")
+					resp, err := tr.RoundTrip(req)
+					if hedgeWins {
+						require.NoError(t, err)
+						contractRead(t, resp)
+					} else {
+						require.ErrorIs(t, err, context.Canceled)
+					}
+					cancel()
+					require.Eventually(t, func() bool { return body.closes.Load() == 1 }, 10*time.Second, time.Millisecond)
+					time.Sleep(3 * time.Millisecond) // for a read that would come
+					require.EqualValues(t, 0, body.late.Load())
+				}
+			})
+		}
+	})
+}
+
+// contractMark tells the server which requests are hedges.
+type contractMark struct{ base http.RoundTripper }
+
+func (m contractMark) RoundTrip(req *http.Request) (*http.Response, error) {
+	a, _ := hedgerow.AttemptFromContext(req.Context())
+	req = req.Clone(req.Context())
+	req.Header.Set("X-Attempt", a.Kind.String())
+	return m.base.RoundTrip(req)
+}
+
+// contractEndless is a reader without end.
+type contractEndless struct{}
+
+func (contractEndless) Read(p []byte) (int, error) { return len(p), nil }
