@@ -15,50 +15,52 @@ const (
 	drainTime  = 5 * time.Millisecond
 )
 
-// An attempt is one send through the base transport. Its fields are written by the goroutine that sends it; others read
-// the outcome once that goroutine has delivered it under the mutex of its race.
+// An attempt is one send through the base transport. It is the context of its request as well: that of the call, which
+// the attempt can end by itself, and with the attempt in it. Its fields are written by the goroutine that sends it;
+// others read the outcome once that goroutine has delivered it under the mutex of its race.
+//
+// Attempts are kept small, because every call that may be hedged allocates one.
 type attempt struct {
-	id      Attempt
-	ctx     attemptContext
-	cancel  context.CancelCauseFunc
-	req     *http.Request
-	reqBody *requestBody // nil if the body is in memory
-	trial   admission
-	start   time.Time
-
-	// The outcome: one of resp and err is set.
-	resp       *http.Response
-	err        error
-	end        time.Time
-	acceptable bool // it may win while others are in flight
-	failure    failure
-	badBody    bool // the request body could not be read, which says nothing of the host
-
-	body    responseBody // around resp.Body, which it closes once
-	peeking atomic.Bool  // body is being read for its first byte
-
-	delivered bool // the race has the outcome
-}
-
-// An attemptContext is the context of an attempt: that of the call, which the attempt can end by itself, with the
-// attempt in it. It is a part of the attempt, and so costs no allocation.
-type attemptContext struct {
 	context.Context //nolint:containedctx // it is one
 
-	id *Attempt
+	cancel  context.CancelCauseFunc
+	ep      *endpoint
+	number  int
+	kind    AttemptKind
+	req     *http.Request
+	reqBody *requestBody  // nil if the body is in memory
+	trial   places        // in the circuits, not given back yet
+	began   time.Duration // from the start of the call
+
+	// The outcome: one of resp and err is set.
+	resp  *http.Response
+	err   error
+	ended time.Duration // from the start of the call
+	body  responseBody  // around resp.Body, which it closes once
+
+	acceptable bool // it may win while others are in flight
+	failure    failure
+	badBody    bool        // the request body could not be read, which says nothing of the host
+	delivered  bool        // the race has the outcome
+	peeking    atomic.Bool // body is being read for its first byte
 }
 
-func (c *attemptContext) Value(key any) any {
+// Value returns the attempt for the key that it has in contexts, else what the context of the call has.
+func (a *attempt) Value(key any) any {
 	if key == (attemptKey{}) {
-		return c.id
+		return a
 	}
-	return c.Context.Value(key)
+	return a.Context.Value(key)
+}
+
+// id returns the attempt as others see it.
+func (a *attempt) id() Attempt {
+	return Attempt{Number: a.number, Kind: a.kind, Endpoint: a.ep.key.Name}
 }
 
 // begin gives the attempt its context, a child of the call's.
 func (a *attempt) begin(ctx context.Context) {
-	ctx, a.cancel = context.WithCancelCause(ctx)
-	a.ctx = attemptContext{Context: ctx, id: &a.id}
+	a.Context, a.cancel = context.WithCancelCause(ctx)
 }
 
 // own takes over the body of the attempt's request, so that it can be ended by closing it.
@@ -96,11 +98,11 @@ func outcome(resp *http.Response, err error) (*http.Response, error) {
 // firstByte waits for the first byte of the response body, or its end, and returns how else the body failed. What was
 // read is still to be read by the caller. It returns when the attempt is superseded.
 func (a *attempt) firstByte() error {
-	if bodiless(a.resp, a.req.Method) {
+	if bodiless(a.resp) {
 		return nil
 	}
 	a.peeking.Store(true)
-	if err := a.ctx.Err(); err != nil { // superseded before it could see that this reads
+	if err := a.Err(); err != nil { // superseded before it could see that this reads
 		return err
 	}
 	return a.body.peek()
@@ -122,7 +124,7 @@ func (a *attempt) supersede() {
 // the attempt was superseded.
 func (a *attempt) discard() {
 	if a.resp != nil && a.resp.Body != nil {
-		if a.ctx.Err() == nil {
+		if a.Err() == nil {
 			stop := time.AfterFunc(drainTime, a.supersedeBody)
 			a.drain()
 			stop.Stop()
@@ -142,16 +144,21 @@ func (a *attempt) supersedeBody() {
 	_ = a.body.Close()
 }
 
-// hand makes the attempt's outcome the caller's. The attempt's context ends with the response body.
-func (a *attempt) hand(req *http.Request) (*http.Response, error) {
+// hand makes the attempt's outcome the caller's. The attempt's context ends with the response body. plain says that the
+// base is an http.Transport.
+func (a *attempt) hand(req *http.Request, plain bool) (*http.Response, error) {
 	if a.err != nil {
 		a.cancel(nil)
 		return nil, a.err
 	}
 	a.resp.Request = req
-	if bodiless(a.resp, req.Method) {
-		a.cancel(nil) // callers need not close it
-	} else {
+	switch {
+	case bodiless(a.resp):
+		a.cancel(nil)
+	case !plain && declaredEmpty(a.resp, req.Method):
+		a.cancel(nil)
+		a.resp.Body = &emptyBody{a.resp.Body}
+	default:
 		a.resp.Body = &a.body
 	}
 	return a.resp, nil

@@ -3,6 +3,7 @@ package hedgerow
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"reflect"
@@ -14,23 +15,26 @@ import (
 const maxEmptyReads = 100
 
 // A responseBody is the one wrapper of response bodies: it ends the context of its attempt when the body has ended, by
-// EOF, a read error or Close, whichever is first. Otherwise it forwards Read and Close as they are; only the byte that
-// peek has read is kept. Close may be called at any time and any number of times.
+// EOF, a read error or Close, whichever is first. Otherwise it forwards Read and Close as they are; only what peek has
+// read is kept. Close may be called at any time and any number of times.
 type responseBody struct {
 	rc       io.ReadCloser
 	cancel   context.CancelCauseFunc
+	peeked   *peeked // nil: nothing, or all of it was read
 	closed   atomic.Bool
 	released atomic.Bool
+}
 
-	peeked  bool // first and err hold what peek has read and Read has not returned yet
-	n       int  // of first
-	first   [1]byte
-	peekErr error
+// peeked is what was read of a body before its reader asked for it.
+type peeked struct {
+	buf [1]byte
+	n   int // of buf
+	err error
 }
 
 // Read reads from the base's body.
 func (b *responseBody) Read(p []byte) (int, error) {
-	if b.peeked && !b.closed.Load() {
+	if b.peeked != nil && !b.closed.Load() {
 		return b.readPeeked(p)
 	}
 	n, err := b.rc.Read(p)
@@ -40,35 +44,37 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// peek reads the first byte, or the end. It returns an error if the body failed before.
+// peek reads the first byte, or the end, and returns an error if the body failed before. What was read is still to be
+// read.
 func (b *responseBody) peek() error {
-	for tries := 0; b.n == 0 && b.peekErr == nil; tries++ {
-		if tries == maxEmptyReads {
+	k := new(peeked)
+	for empty := 0; k.n == 0 && k.err == nil; empty++ {
+		if empty == maxEmptyReads {
 			return io.ErrNoProgress
 		}
-		b.n, b.peekErr = b.rc.Read(b.first[:])
+		k.n, k.err = b.rc.Read(k.buf[:])
 	}
-	b.peeked = true
-	if b.peekErr != nil {
-		b.release()
-	}
-	if b.n > 0 || b.peekErr == io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
+	b.peeked = k
+	if k.n > 0 || k.err == io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
 		return nil
 	}
-	return b.peekErr
+	return k.err
 }
 
 // readPeeked returns what peek has read.
 func (b *responseBody) readPeeked(p []byte) (int, error) {
-	n := copy(p, b.first[:b.n])
-	b.n -= n
-	if b.n > 0 {
-		return n, nil // p is empty
+	k := b.peeked
+	n := copy(p, k.buf[:k.n])
+	k.n -= n
+	switch {
+	case k.n > 0: // p is empty
+		return n, nil
+	case k.err == nil:
+		b.peeked = nil
+		return n, nil
 	}
-	if b.peekErr == nil {
-		b.peeked = false
-	}
-	return n, b.peekErr
+	b.release()
+	return n, k.err
 }
 
 // Close closes the base's body the first time, and then ends the attempt.
@@ -86,20 +92,37 @@ func (b *responseBody) release() {
 	}
 }
 
-// bodiless reports whether the context of resp's attempt may end with the headers: resp cannot have a body, or is a 101,
-// whose body is the connection, outlives the context, and has to stay an io.ReadWriteCloser. A response without a
-// protocol version was not read from a wire, and its zero ContentLength says nothing.
-func bodiless(resp *http.Response, method string) bool {
+// bodiless reports whether there is nothing to read from resp, or it is a 101, whose body is the connection, outlives the
+// context of its attempt, and has to stay an io.ReadWriteCloser. What the headers say is not enough: an HTTP/2 stream may
+// go on without content, and end with trailers. The bodies without anything to read, http.NoBody and the one of net/http
+// for HTTP/2, have no fields.
+func bodiless(resp *http.Response) bool {
+	return resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols || reflect.TypeOf(resp.Body).Size() == 0
+}
+
+// declaredEmpty reports whether resp says that it has no content. A response without a protocol version was not read from
+// a wire, and its zero ContentLength says nothing.
+func declaredEmpty(resp *http.Response, method string) bool {
 	switch {
-	case method == http.MethodHead, resp.Body == nil, resp.Body == http.NoBody:
-		return true
-	}
-	switch resp.StatusCode {
-	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
+	case method == http.MethodHead, resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
 		return true
 	}
 	return resp.ContentLength == 0 && resp.ProtoMajor > 0
 }
+
+// An emptyBody is the body of a response that is declared empty and comes from a base that nothing is known of. Callers
+// need not close it, so the context of its attempt has ended already, which is no reason for it to fail.
+type emptyBody struct{ rc io.ReadCloser }
+
+func (b *emptyBody) Read(p []byte) (int, error) {
+	n, err := b.rc.Read(p)
+	if errors.Is(err, context.Canceled) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (b *emptyBody) Close() error { return b.rc.Close() }
 
 // A requestBody is a request body that can be closed while the base transport reads it, because its attempt is
 // superfluous: an HTTP/1.1 attempt that blocks in Read does not see its context end (go.dev/issue/78555). It also

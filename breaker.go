@@ -313,10 +313,16 @@ func (c *circuit) moveLocked(to CircuitState, moves *transitions) {
 	c.last = to
 }
 
+// places are what the circuits of an attempt have given it.
+type places struct {
+	host, endpoint ticket
+}
+
 // admission is what both circuits of an attempt said to it. The transitions are to be reported also when it was
 // refused.
 type admission struct {
-	host, endpoint           ticket
+	places
+
 	hostMoves, endpointMoves transitions
 	refusedBy                CircuitScope // meaningful only if it was refused; the host if both did
 }

@@ -97,8 +97,8 @@ func callFrom(ctx context.Context) *Call {
 // Transport and the wire use it to tell a hedge from a primary: a rate limiter may want to charge for it, a tracer to
 // name it. A call that cannot be hedged reaches an [http.Transport] as the caller's own request, which carries none.
 func AttemptFromContext(ctx context.Context) (Attempt, bool) {
-	if a, ok := ctx.Value(attemptKey{}).(*Attempt); ok {
-		return *a, true
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		return a.id(), true
 	}
 	return Attempt{}, false
 }

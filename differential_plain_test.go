@@ -155,12 +155,15 @@ func diffLogin(x *diffRun) {
 	x.note("%v", x.client.Jar.Cookies(x.request(http.MethodGet, "/login", nil).URL))
 }
 
-func diffTrailers(_ *diffRun, w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Trailer", "X-Announced, X-Missing")
+// diffTrailers announces one of its trailers, except at /surprise.
+func diffTrailers(_ *diffRun, w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/surprise" {
+		w.Header().Set("Trailer", "X-Announced, X-Missing")
+		defer w.Header().Set("X-Announced", "1")
+	}
 	_, _ = io.WriteString(w, "before")
 	_ = http.NewResponseController(w).Flush()
 	_, _ = io.WriteString(w, " and after")
-	w.Header().Set("X-Announced", "1")
 	w.Header().Set(http.TrailerPrefix+"X-Unannounced", "2")
 }
 

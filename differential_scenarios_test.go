@@ -28,7 +28,7 @@ var diffScenarios = []diffScenario{
 	{name: "too many requests", hedged: diffBoth, serve: diffStatus(429), do: diffSend("GET", "/", ""), want: 429},
 	{name: "server error with much to say", hedged: diffBoth, serve: diffFailAtLength, do: diffSend("GET", "/", ""), want: 500},
 	{name: "server error", hedged: diffBoth, serve: diffStatus(503), do: diffSend("GET", "/", ""), want: 503},
-	{name: "GET with empty bodies", do: diffEmptyBodies(http.MethodGet), want: 200},
+	{name: "GET with empty bodies", hedged: diffRaced, do: diffEmptyBodies(http.MethodGet), want: 200},
 	{name: "POST with empty bodies", do: diffEmptyBodies(http.MethodPost), want: 200},
 	{name: "PUT with empty bodies", do: diffEmptyBodies(http.MethodPut), want: 200},
 	{name: "Host", hedged: diffPaired, do: diffHost, want: 200},
@@ -49,7 +49,7 @@ var diffScenarios = []diffScenario{
 
 	// Redirects and cookies.
 	{name: "redirected GET", hedged: diffPaired, serve: diffRedirect, do: diffEveryRedirect(http.MethodGet), want: 200},
-	{name: "redirected POST", serve: diffRedirect, do: diffEveryRedirect(http.MethodPost), want: 200},
+	{name: "redirected POST", hedged: diffRaced, serve: diffRedirect, do: diffEveryRedirect(http.MethodPost), want: 200},
 	{name: "redirected POST with a key", hedged: diffPaired, serve: diffRedirect, do: diffEveryRedirect(http.MethodPost, "Idempotency-Key", "1"), want: 200},
 	{name: "redirected POST without GetBody", serve: diffRedirect, do: diffRedirectOnce, want: 307},
 	{name: "redirect to another host", hedged: diffPaired, serve: diffRedirect, do: diffSend("GET", "/away", "", "Authorization", "Bearer x", "Cookie", "a=b"), want: 200},
@@ -61,6 +61,7 @@ var diffScenarios = []diffScenario{
 
 	// Trailers and interim responses.
 	{name: "response trailers", hedged: diffPaired, serve: diffTrailers, do: diffSend("GET", "/", ""), want: 200},
+	{name: "response trailers unannounced", hedged: diffPaired, serve: diffTrailers, do: diffSend("GET", "/surprise", ""), want: 200},
 	{name: "request trailers", do: diffSendTrailers, want: 200},
 	{name: "interim responses", hedged: diffPaired, serve: diffInterim, do: diffSendTraced, want: 200},
 	{name: "continue", do: diffExpect, want: 200},
@@ -125,7 +126,7 @@ var diffScenarios = []diffScenario{
 	{name: "idle connections closed", on: diffHTTP1, hedged: diffPaired, do: diffCloseIdle, want: 200},
 	{name: "connection closed by the request", hedged: diffPaired, do: diffTimes(2, "close"), want: 200},
 	{name: "connection closed by the response", hedged: diffPaired, serve: diffLast, do: diffTimes(2, ""), want: 200},
-	{name: "one connection for two calls", tune: diffOneConnection, serve: diffEvents, do: diffQueue, want: 200},
+	{name: "one connection for two calls", hedged: diffRaced, tune: diffOneConnection, serve: diffEvents, do: diffQueue, want: 200},
 	{name: "proxy", on: diffNoH2C, tune: diffProxied, hedged: diffPaired, do: diffSend("GET", "/", ""), want: 200},
 
 	// Behind a reverse proxy.

@@ -36,12 +36,12 @@ func TestDifferential(t *testing.T) {
 				want := diffPlay(t, s, p, diffBare)
 				require.Equal(t, s.want, want.status, "the scenario itself")
 				for _, side := range diffSides {
-					if side.fires > s.hedged {
+					if side.fires > max(s.hedged, diffRaced) {
 						continue
 					}
 					got := diffPlay(t, s, p, side)
 					require.Equal(t, want.caller, got.caller, "what the caller sees, %s", side.name)
-					if side.fires == 0 && !s.loose {
+					if min(side.fires, s.hedged) == diffUnhedged && !s.loose {
 						require.Equal(t, want.server, got.server, "what the servers see, %s", side.name)
 						require.Equal(t, want.conns, got.conns, "connections, %s", side.name)
 					}
@@ -55,7 +55,7 @@ func TestDifferential(t *testing.T) {
 type diffScenario struct {
 	name   string
 	on     func(diffProtocol) bool // default: every protocol
-	hedged diffHedging             // the hedges that it bears
+	hedged diffHedging             // the hedges that it bears; default: none of its calls may be hedged
 	loose  bool                    // what the servers see depends on time
 	tune   func(*diffRun, *http.Transport)
 	serve  func(*diffRun, http.ResponseWriter, *http.Request) // default: diffEcho
@@ -208,10 +208,24 @@ func diffPlay(t *testing.T, s diffScenario, p diffProtocol, side diffSide) *diff
 	x.ended = true
 	x.mu.Unlock()
 	x.handlers.Wait()
-	if side.fires >= diffBoth {
-		require.NotZero(t, hedging.Stats().Total.Hedged, "no hedge was sent, %s", side.name)
+	if side.fires != diffUnhedged {
+		x.checkHedges(hedging.Stats().Total)
 	}
 	return x
+}
+
+// checkHedges checks that the calls were hedged, or refused their hedges, as the scenario says.
+func (x *diffRun) checkHedges(total hedgerow.Counters) {
+	switch {
+	case x.scenario.hedged == diffUnhedged:
+		var refused uint64
+		for _, n := range total.Skipped {
+			refused += n
+		}
+		require.Equal(x.t, total.Requests, refused, "calls refused their hedges, %s", x.side.name)
+	case x.side.fires >= diffBoth:
+		require.NotZero(x.t, total.Hedged, "calls hedged, %s", x.side.name)
+	}
 }
 
 func (x *diffRun) start() *httptest.Server {

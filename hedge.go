@@ -162,7 +162,7 @@ func defaultAccept(resp *http.Response) bool {
 func (c *call) gate() (SkipReason, bool) {
 	h := c.ep.hedge
 	switch {
-	case h.Disabled, c.opts.NoHedge, c.t.hedgingOff.Load():
+	case h.Disabled, c.noHedge, c.t.hedgingOff.Load():
 		return SkipDisabled, true
 	}
 	if reason, unfit := c.unfit(); unfit {
@@ -194,7 +194,7 @@ func (c *call) replayable() bool {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
-	return c.ep.idempotent || c.opts.Idempotent ||
+	return c.declared ||
 		hasKey(c.req.Header, "Idempotency-Key") || hasKey(c.req.Header, "X-Idempotency-Key")
 }
 
@@ -231,8 +231,8 @@ func asksUpgrade(h http.Header) bool {
 
 // A hedging is one request of a race for a hedge.
 type hedging struct {
-	race *race
-	id   Attempt
+	race   *race
+	number int
 
 	attempt *attempt  // what came of it; nil: refused
 	trial   admission // by the circuits
@@ -248,16 +248,17 @@ func (h *hedging) make() {
 	if h.reason, h.refused = h.ask(time.Now()); h.refused {
 		return
 	}
-	a := &attempt{id: h.id, trial: h.trial}
-	a.begin(h.race.ctx)
+	r := h.race
+	a := &attempt{ep: r.ep, number: h.number, kind: AttemptHedge, trial: h.trial.places}
+	a.begin(r.ctx)
 	defer func() {
 		if h.attempt == nil {
 			a.cancel(nil)
 		}
 	}()
-	req := h.race.req.Clone(&a.ctx)
+	req := r.req.Clone(a)
 	if hasBody(req) {
-		body, err := h.race.req.GetBody()
+		body, err := r.req.GetBody()
 		if err != nil || body == nil {
 			h.reason, h.refused = SkipBody, true
 			return
@@ -292,7 +293,7 @@ func (h *hedging) announce() {
 	h.reportMoves()
 	e := HedgeEvent{
 		Endpoint: h.race.ep.key.Name, Host: h.race.ep.key.Host,
-		Method: h.attempt.req.Method, Attempt: h.id, Delay: h.race.delay,
+		Method: h.attempt.req.Method, Attempt: h.attempt.id(), Delay: h.race.delay,
 	}
 	setDefault(&e.Method, http.MethodGet)
 	h.race.t.hooks.hedgeFired(h.race.ctx, e)
@@ -302,7 +303,7 @@ func (h *hedging) reportMoves() { h.race.report(h.trial.hostMoves, h.trial.endpo
 
 // giveBack undoes what was granted to a hedge that is not sent.
 func (h *hedging) giveBack() {
-	h.race.freePlaces(h.trial)
+	h.race.freePlaces(h.trial.places)
 	if h.charged {
 		h.race.ep.budget.refund(time.Now())
 	}
@@ -321,7 +322,7 @@ func (h *hedging) rescue(made chan struct{}) {
 	}
 	v := recover()
 	h.race.mu.Lock()
-	h.race.starting = nil
+	h.race.contest.starting = nil
 	h.race.mu.Unlock()
 	close(made)
 	h.giveBack()

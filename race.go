@@ -3,6 +3,7 @@ package hedgerow
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,31 +25,36 @@ type race struct {
 
 	mu       sync.Mutex  // guards the fields below
 	timer    *time.Timer // of the next hedge
-	over     bool        // decided: nothing starts any more, and what arrives has lost
 	winner   *attempt    // once over: whose outcome is returned; nil if nobody's
 	panicked any         // once over: what a policy function panicked with outside of the caller's goroutine
-	running  int         // attempts in flight
-	asks     int         // hedges asked for
-	hedges   []*attempt  // sent
-	skipped  [skipReasons]bool
+	contest  *contest    // nil: the primary is alone
+	over     atomic.Bool // decided: nothing starts any more, and what arrives has lost; may be read without mu
+	held     bool        // the primary has failed and waits for the hedges in flight
+	running  int32       // attempts in flight
+	asks     int32       // hedges asked for
+}
+
+// A contest is what a race has besides once the primary is not alone any more, or runs in a goroutine of its own. It is
+// guarded by the mutex of the race.
+type contest struct {
+	hedges   []*attempt    // sent
+	rest     []*attempt    // once over: those that were in flight at the decision
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
-	held     bool          // the primary has failed and waits for the hedges in flight
-	rest     []*attempt    // once over: still in flight at the decision
-	decided  chan struct{} // made when someone else than the primary can decide; closed when the decision is booked
+	decided  chan struct{} // closed when the decision is booked, unless the caller's goroutine made it
+	skipped  [skipReasons]bool
 }
 
 func newRace(c *call) *race {
 	c.countWarming()
 	r := &race{call: *c, running: 1}
 	a := &r.primary
-	a.id = Attempt{Endpoint: c.ep.key.Name}
-	a.start, a.trial = c.start, c.trial
+	a.ep, a.trial = c.ep, c.trial
 	a.begin(c.ctx)
 	if c.t.plain && !c.t.detach {
-		r.sent = *c.req.WithContext(&a.ctx)
+		r.sent = *c.req.WithContext(a)
 		a.own(&r.sent)
 	} else {
-		a.own(c.req.Clone(&a.ctx)) // the base may change it, or still read it after RoundTrip has returned
+		a.own(c.req.Clone(a)) // the base may change it, or still read it after RoundTrip has returned
 	}
 	return r
 }
@@ -59,7 +65,7 @@ func (r *race) run() (*http.Response, error) {
 	r.mu.Lock()
 	r.timer = time.AfterFunc(r.delay, r.fire)
 	if r.t.detach {
-		r.decided = make(chan struct{})
+		r.contestLocked()
 	}
 	r.mu.Unlock()
 
@@ -70,38 +76,47 @@ func (r *race) run() (*http.Response, error) {
 		r.arrive(&r.primary)
 	}
 	r.await()
-	r.stop()
 	return r.conclude()
+}
+
+// contestLocked returns the contest, and makes it if need be. mu must be held.
+func (r *race) contestLocked() *contest {
+	if r.contest == nil {
+		r.contest = &contest{decided: make(chan struct{})}
+	}
+	return r.contest
 }
 
 // fire runs when a hedge is due, in a goroutine of its own, which becomes the hedge's.
 func (r *race) fire() {
 	r.mu.Lock()
-	if gone, _ := callerGone(r.ctx, r.stopped); gone || r.over {
+	if gone, _ := callerGone(r.ctx, r.stopped); gone || r.over.Load() {
 		r.mu.Unlock()
 		return
 	}
 	r.asks++
 	made := make(chan struct{})
-	r.starting = made
-	h := hedging{race: r, id: Attempt{Number: len(r.hedges) + 1, Kind: AttemptHedge, Endpoint: r.ep.key.Name}}
+	c := r.contestLocked()
+	c.starting = made
+	h := hedging{race: r, number: len(c.hedges) + 1}
 	r.mu.Unlock()
 
 	defer h.rescue(made)
 	h.make()
 
 	r.mu.Lock()
-	r.starting = nil
-	sent := h.attempt != nil && !r.over
+	c.starting = nil
+	over := r.over.Load()
+	sent := h.attempt != nil && !over
 	if sent {
 		r.startLocked(h.attempt)
 	}
-	refused := h.refused && !r.over && !r.skipped[h.reason]
+	refused := h.refused && !over && !c.skipped[h.reason]
 	if refused {
-		r.skipped[h.reason] = true
+		c.skipped[h.reason] = true
 	}
-	if !r.over && len(r.hedges) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
-		r.timer.Reset(time.Until(r.start.Add(time.Duration(r.asks+1) * r.delay)))
+	if !over && len(c.hedges) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
+		r.timer.Reset(time.Until(r.at(time.Duration(r.asks+1) * r.delay)))
 	}
 	r.mu.Unlock()
 	h.made = true
@@ -121,15 +136,12 @@ func (r *race) fire() {
 // startLocked puts a hedge in flight. mu must be held.
 func (r *race) startLocked(a *attempt) {
 	r.running++
-	r.hedges = append(r.hedges, a)
-	if len(r.hedges) == 1 {
+	r.contest.hedges = append(r.contest.hedges, a)
+	if len(r.contest.hedges) == 1 {
 		r.count(countHedged)
 	}
 	r.count(countHedges)
-	if r.decided == nil {
-		r.decided = make(chan struct{})
-	}
-	a.start = time.Now()
+	a.began = time.Since(r.start)
 }
 
 // runAttempt makes an attempt in a goroutine of its own, after it has announced it.
@@ -143,7 +155,7 @@ func (r *race) runAttempt(a *attempt, announce func()) {
 		case v == nil: // the goroutine is ending
 			r.dispose(a)
 			a.err = errGoexit
-		case sent || a.id.Number == 0:
+		case sent || a.kind == AttemptPrimary:
 			// A policy function, or the base in the primary: without us it were in the caller's goroutine.
 			r.dispose(a)
 			r.free(a)
@@ -174,25 +186,25 @@ func (r *race) dispose(a *attempt) {
 
 // arrive delivers the outcome of an attempt, in the goroutine that made it.
 func (r *race) arrive(a *attempt) {
-	a.end = time.Now()
-	if r.isOver() {
+	a.ended = time.Since(r.start)
+	if r.over.Load() {
 		r.lose(a)
 		return
 	}
 	r.judge(a)
 	if a.acceptable && r.ep.hedge.Signal == SignalFirstByte {
 		a.acceptable = a.firstByte() == nil
-		a.end = time.Now()
+		a.ended = time.Since(r.start)
 	}
 
 	r.mu.Lock()
-	late := r.over
+	late := r.over.Load()
 	if !late {
 		r.arriveLocked(a)
 	}
-	decides := r.over && !late
+	decides := r.over.Load() && !late
 	kept := a == r.winner || a == &r.primary
-	decided := r.decided
+	c := r.contest
 	r.mu.Unlock()
 
 	if late {
@@ -202,15 +214,13 @@ func (r *race) arrive(a *attempt) {
 	if !kept {
 		defer a.discard() // after the caller was told, and whatever the hooks do
 	}
-	if decides {
-		if decided != nil {
-			defer close(decided)
-		}
-		r.supersedeRest()
+	if decides && c != nil {
+		defer close(c.decided)
+		c.supersedeRest()
 	}
 	r.book(a)
 	if !kept {
-		r.done(a, false, false)
+		r.attemptDone(a, false, false)
 	}
 }
 
@@ -233,29 +243,25 @@ func (r *race) arriveLocked(a *attempt) {
 	}
 }
 
-func (r *race) isOver() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.over
-}
-
 // decideLocked ends the race; winner is nil if nobody's outcome is returned. mu must be held.
 func (r *race) decideLocked(winner *attempt) {
-	r.over = true
 	r.winner = winner
-	if !r.primary.delivered {
-		r.rest = append(r.rest, &r.primary)
-	}
-	for _, h := range r.hedges {
-		if !h.delivered {
-			r.rest = append(r.rest, h)
+	if c := r.contest; c != nil {
+		if !r.primary.delivered {
+			c.rest = append(c.rest, &r.primary)
+		}
+		for _, h := range c.hedges {
+			if !h.delivered {
+				c.rest = append(c.rest, h)
+			}
 		}
 	}
+	r.over.Store(true) // last: who sees it reads the rest without mu
 }
 
 // supersedeRest supersedes the attempts that were still in flight when the race was decided.
-func (r *race) supersedeRest() {
-	for _, a := range r.rest {
+func (c *contest) supersedeRest() {
+	for _, a := range c.rest {
 		a.supersede()
 	}
 }
@@ -266,7 +272,7 @@ func (r *race) lose(a *attempt) {
 	a.delivered = true
 	r.free(a)
 	if a.resp != nil {
-		r.ep.host.pushback.note(a.end, a.resp)
+		r.ep.host.pushback.note(r.at(a.ended), a.resp)
 	}
 	defer func() {
 		if a == &r.primary && !r.t.detach && a.resp != nil {
@@ -275,58 +281,68 @@ func (r *race) lose(a *attempt) {
 			a.discard()
 		}
 	}()
-	r.done(a, false, true)
+	r.attemptDone(a, false, true)
 }
 
 // fail decides the race by a panic that has to surface in the caller's goroutine.
 func (r *race) fail(v any) {
 	r.mu.Lock()
-	first, decided := !r.over, r.decided
+	first, c := !r.over.Load(), r.contest
 	if first {
 		r.decideLocked(nil)
 		r.panicked = v
 	}
 	r.mu.Unlock()
 	if first {
-		r.supersedeRest()
-		if decided != nil {
-			close(decided)
-		}
+		c.supersedeRest()
+		close(c.decided)
 	}
 }
 
-// await waits in the caller's goroutine until the race is decided, at the latest until the caller gives up.
+// await waits in the caller's goroutine until the race is decided, at the latest until the caller gives up, and until no
+// hedge is being made of the caller's request. Once the race is over, what mu guards is read without it: it does not
+// change any more, but for starting.
 func (r *race) await() {
-	r.mu.Lock()
-	decided := r.decided
-	r.mu.Unlock()
-	if decided == nil {
-		return // by the primary alone
-	}
-	select {
-	case <-decided:
+	if r.over.Load() && r.contest == nil { // decided by the primary, alone
+		r.timer.Stop()
 		return
-	case <-r.ctx.Done():
-	case <-r.stopped:
 	}
 	r.mu.Lock()
-	first := !r.over
+	c := r.contest
+	r.mu.Unlock()
+	select {
+	case <-c.decided:
+	case <-r.ctx.Done():
+		r.giveUp()
+	case <-r.stopped:
+		r.giveUp()
+	}
+	r.stop()
+}
+
+// giveUp decides the race for the caller, who does not wait any longer.
+func (r *race) giveUp() {
+	r.mu.Lock()
+	first, c := !r.over.Load(), r.contest
 	if first {
 		r.decideLocked(nil)
 	}
 	r.mu.Unlock()
 	if first {
-		r.supersedeRest()
+		c.supersedeRest()
 	} else {
-		<-decided // it is being booked
+		<-c.decided // it is being booked
 	}
 }
 
-// stop ends the timer of a race that is over, and sees to it that no hedge is being made of the caller's request.
+// stop ends the timer of a race that is over, and waits for a hedge that is being made.
 func (r *race) stop() {
-	r.mu.Lock()
-	starting := r.starting
 	r.timer.Stop()
+	if r.contest == nil {
+		return
+	}
+	r.mu.Lock()
+	starting := r.contest.starting
 	r.mu.Unlock()
 	if starting != nil {
 		<-starting
@@ -341,10 +357,10 @@ func (r *race) conclude() (*http.Response, error) {
 	w := r.winner
 	r.learn(w)
 	if r.held && w != &r.primary {
-		r.done(&r.primary, false, false)
+		r.attemptDone(&r.primary, false, false)
 		go r.primary.discard() // off the caller's path
 	}
-	info := CallInfo{Attempts: 1 + len(r.hedges), Delay: r.delay}
+	info := CallInfo{Attempts: 1 + r.hedges(), Delay: r.delay}
 	if w == nil {
 		if !r.held {
 			r.bookGone()
@@ -353,22 +369,28 @@ func (r *race) conclude() (*http.Response, error) {
 		r.finish(time.Now(), nil, err, info)
 		return nil, err
 	}
-	info.Winner = w.id
-	if len(r.hedges) > 0 {
-		if w == &r.primary {
-			r.count(countPrimaryWins)
-		} else {
-			r.count(countHedgeWins)
-		}
+	info.Winner = w.id()
+	ended := r.at(w.ended)
+	switch {
+	case r.hedges() == 0:
+	case w == &r.primary:
+		r.count(countPrimaryWins)
+	default:
+		r.count(countHedgeWins)
+		ended = time.Now() // the primary had to come back
 	}
-	resp, err := w.hand(r.req)
-	r.done(w, true, false)
-	now := w.end
-	if w != &r.primary {
-		now = time.Now() // the primary had to come back
-	}
-	r.finish(now, resp, err, info)
+	resp, err := w.hand(r.req, r.t.plain)
+	r.attemptDone(w, true, false)
+	r.finish(ended, resp, err, info)
 	return resp, err
+}
+
+// hedges returns how many hedges were sent, of a race that is over.
+func (r *race) hedges() int {
+	if r.contest == nil {
+		return 0
+	}
+	return len(r.contest.hedges)
 }
 
 // learn takes in the latency of the primary: the time it took, or, if a hedge was faster, that it would have taken
@@ -377,25 +399,27 @@ func (r *race) learn(w *attempt) {
 	switch {
 	case w == nil:
 	case w == &r.primary && w.acceptable:
-		r.ep.delays.completed(w.end, w.end.Sub(w.start))
+		r.ep.delays.completed(r.at(w.ended), w.ended)
 	case w != &r.primary && !r.held:
-		r.ep.delays.censored(w.end, w.end.Sub(r.start))
+		r.ep.delays.censored(r.at(w.ended), w.ended)
 	}
 }
 
 // leave ends a call whose base transport or policy function has panicked or ended the goroutine, if that is how it
 // ended.
 func (r *race) leave() {
-	if r.ended {
+	if r.closed {
 		return
 	}
 	r.mu.Lock()
-	if !r.over {
+	if !r.over.Load() {
 		r.decideLocked(nil)
 	}
 	r.mu.Unlock()
 	r.stop()
-	r.supersedeRest()
+	if r.contest != nil {
+		r.contest.supersedeRest()
+	}
 	if !r.t.detach {
 		r.free(&r.primary) // a detached one sees to it itself
 	}
@@ -405,5 +429,5 @@ func (r *race) leave() {
 	if r.winner != nil && r.winner != &r.primary {
 		go r.winner.discard()
 	}
-	r.finishAbandoned(1 + len(r.hedges))
+	r.finishAbandoned(1 + r.hedges())
 }

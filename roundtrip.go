@@ -13,16 +13,18 @@ type call struct {
 	t     *Transport
 	req   *http.Request   // the caller's; not read after RoundTrip has returned
 	ctx   context.Context //nolint:containedctx // a call is what the context is of
-	opts  Call
-	ep    *endpoint // nil: none was found
+	ep    *endpoint       // nil: none was found
 	start time.Time
 	delay time.Duration
-	trial admission // by the circuits that fail fast
+	trial places // given by the circuits that fail fast
 
-	warming bool            // the delay is that of an endpoint that is warming up
-	stopped <-chan struct{} // the request's Cancel
-	told    bool            // Done was called
-	ended   bool
+	done     func(CallInfo)  // Call.Done
+	stopped  <-chan struct{} // the request's Cancel
+	noHedge  bool            // Call.NoHedge
+	declared bool            // idempotent, by Call or by the endpoint
+	warming  bool            // the delay is that of an endpoint that is warming up
+	told     bool            // done was called
+	closed   bool
 }
 
 // open finds the endpoint of the call and counts it there. An error ends the call: nothing is sent, the body is closed.
@@ -32,10 +34,7 @@ func (c *call) open() error {
 	}
 	c.ctx = c.req.Context()
 	c.stopped = c.req.Cancel //nolint:staticcheck // http.Client.Timeout closes it
-	if opts := callFrom(c.ctx); opts != nil {
-		c.opts = *opts
-	}
-	err := c.enter()
+	err := c.enter(callFrom(c.ctx))
 	if err != nil {
 		if c.req.Body != nil {
 			_ = c.req.Body.Close() // the call has its error
@@ -45,16 +44,24 @@ func (c *call) open() error {
 	return err
 }
 
-func (c *call) enter() error {
+// enter is open with what the caller has set for the call; nil: nothing.
+func (c *call) enter(opts *Call) error {
+	var name string
+	var delay time.Duration
+	if opts != nil {
+		name, delay = opts.Endpoint, opts.Delay
+		c.done, c.noHedge, c.declared = opts.Done, opts.NoHedge, opts.Idempotent
+	}
 	if err := checkRequest(c.req); err != nil {
 		return err
 	}
 	host := hostOf(c.req.URL)
-	rt, err := c.t.routes.Load().find(c.opts.Endpoint, c.req, host)
+	rt, err := c.t.routes.Load().find(name, c.req, host)
 	if err != nil {
 		return err
 	}
 	c.ep = c.t.endpoints.get(rt, host, &c.t.breaker)
+	c.declared = c.declared || c.ep.idempotent
 	c.start = time.Now()
 	c.count(countRequests)
 	if gone, _ := callerGone(c.ctx, c.stopped); gone {
@@ -64,17 +71,12 @@ func (c *call) enter() error {
 		return err
 	}
 	c.ep.budget.deposit(c.start)
-	c.setDelay()
-	return nil
-}
-
-// setDelay fixes the hedge delay of the call.
-func (c *call) setDelay() {
-	if c.opts.Delay > 0 {
-		c.delay = max(c.opts.Delay, c.ep.hedge.MinDelay)
-		return
+	if delay > 0 {
+		c.delay = max(delay, c.ep.hedge.MinDelay)
+	} else {
+		c.delay, c.warming = c.ep.delay(c.start)
 	}
-	c.delay, c.warming = c.ep.delay(c.start)
+	return nil
 }
 
 // failFast asks the circuits that refuse calls, if there are any.
@@ -89,13 +91,13 @@ func (c *call) failFast() error {
 	if host == nil && ep == nil {
 		return nil
 	}
-	var admitted bool
-	c.trial, admitted = admitBoth(c.start, host, ep)
-	c.report(c.trial.hostMoves, c.trial.endpointMoves)
+	trial, admitted := admitBoth(c.start, host, ep)
+	c.trial = trial.places
+	c.report(trial.hostMoves, trial.endpointMoves)
 	if admitted {
 		return nil
 	}
-	err := &CircuitOpenError{Scope: c.trial.refusedBy, Host: c.ep.key.Host}
+	err := &CircuitOpenError{Scope: trial.refusedBy, Host: c.ep.key.Host}
 	if err.Scope == CircuitHost {
 		err.Until = host.until(c.start)
 	} else {
@@ -107,61 +109,66 @@ func (c *call) failFast() error {
 // pass sends a call that is not hedged. An [http.Transport] gets the caller's own request, without goroutine or timer;
 // any other base a shallow copy that carries the attempt.
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
-	a := attempt{id: Attempt{Endpoint: c.ep.key.Name}, req: c.req, start: c.start, trial: c.trial}
+	a := attempt{ep: c.ep, req: c.req, trial: c.trial}
 	defer c.abandon(&a)
 	c.skip(reason)
 	if c.t.plain {
 		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
 		a.badBody = a.err != nil && mayBeBodys(a.err, c.req)
 	} else {
-		p := &passing{id: a.id}
-		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c)))
-		a.badBody = p.reqBody.failed.Load()
+		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep}}
+		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c.req)))
+		a.badBody = p.own.failed.Load()
 		if a.resp != nil {
 			a.resp.Request = c.req
 		}
 	}
-	a.end = time.Now()
+	a.ended = time.Since(c.start)
 	c.judge(&a)
-	if _, unfit := c.unfit(); !unfit { // it may be hedged another time
-		c.countWarming()
+	if reason == SkipDisabled || reason == SkipDeadline { // it may be hedged another time
 		c.learnPassed(&a)
 	}
 	c.book(&a)
-	c.done(&a, true, false)
-	c.finish(a.end, a.resp, a.err, CallInfo{Attempts: 1, Winner: a.id})
+	c.attemptDone(&a, true, false)
+	c.finish(c.at(a.ended), a.resp, a.err, CallInfo{Attempts: 1, Winner: a.id()})
 	return a.resp, a.err
 }
 
+// at returns the instant that long after the start of the call.
+func (c *call) at(d time.Duration) time.Time { return c.start.Add(d) }
+
 // A passing is what a call that is not hedged allocates over a base that is no http.Transport.
 type passing struct {
-	id      Attempt
-	ctx     attemptContext
-	req     http.Request
-	reqBody requestBody
+	attempt // the context
+
+	sent http.Request
+	own  requestBody
 }
 
 // copy returns the request to send.
-func (p *passing) copy(c *call) *http.Request {
-	p.ctx = attemptContext{Context: c.ctx, id: &p.id}
-	p.req = *c.req.WithContext(&p.ctx)
-	if hasBody(c.req) && !inMemory(c.req.Body) {
-		p.reqBody.rc = c.req.Body
-		p.req.Body = &p.reqBody
+func (p *passing) copy(req *http.Request) *http.Request {
+	p.sent = *req.WithContext(&p.attempt)
+	if hasBody(req) && !inMemory(req.Body) {
+		p.own.rc = req.Body
+		p.sent.Body = &p.own
 	}
-	return &p.req
+	return &p.sent
 }
 
-// learnPassed takes in the latency of a call that was not hedged.
+// learnPassed takes in the latency of a call that was not hedged, if another one like it may be.
 func (c *call) learnPassed(a *attempt) {
-	if a.acceptable && c.ep.hedge.Signal == SignalFirstByte && !bodiless(a.resp, c.req.Method) {
+	if _, unfit := c.unfit(); unfit {
+		return
+	}
+	c.countWarming()
+	if a.acceptable && c.ep.hedge.Signal == SignalFirstByte && !bodiless(a.resp) {
 		b := &responseBody{rc: a.resp.Body, cancel: func(error) {}}
 		a.resp.Body = b
 		a.acceptable = b.peek() == nil
-		a.end = time.Now()
+		a.ended = time.Since(c.start)
 	}
 	if a.acceptable {
-		c.ep.delays.completed(a.end, a.end.Sub(a.start))
+		c.ep.delays.completed(c.at(a.ended), a.ended)
 	}
 }
 
@@ -187,19 +194,18 @@ type failure struct{ host, endpoint bool }
 // the primary speaks.
 func (c *call) book(a *attempt) {
 	if a.resp != nil {
-		c.ep.host.pushback.note(a.end, a.resp)
+		c.ep.host.pushback.note(c.at(a.ended), a.resp)
 	}
 	if a.err != nil {
 		gone, deadline := callerGone(c.ctx, c.stopped)
-		if a.badBody || gone && (!deadline || a.id.Kind != AttemptPrimary) {
+		if a.badBody || gone && (!deadline || a.kind != AttemptPrimary) {
 			c.free(a)
 			return
 		}
 	}
-	a.trial = admission{} // it keeps its places
-	c.report(
-		c.ep.host.circuit.record(a.end, a.failure.host),
-		c.ep.circuit.record(a.end, a.failure.endpoint))
+	a.trial = places{} // it keeps them
+	now := c.at(a.ended)
+	c.report(c.ep.host.circuit.record(now, a.failure.host), c.ep.circuit.record(now, a.failure.endpoint))
 }
 
 // bookGone enters a primary that runs on although the caller has given up, which a deadline makes a failure.
@@ -213,10 +219,10 @@ func (c *call) bookGone() {
 // free gives back the places that an attempt without an outcome has in the circuits.
 func (c *call) free(a *attempt) {
 	c.freePlaces(a.trial)
-	a.trial = admission{}
+	a.trial = places{}
 }
 
-func (c *call) freePlaces(trial admission) {
+func (c *call) freePlaces(trial places) {
 	c.ep.host.circuit.release(trial.host)
 	c.ep.circuit.release(trial.endpoint)
 }
@@ -233,14 +239,14 @@ func (c *call) report(host, endpoint transitions) {
 	}
 }
 
-// done tells the hook of the end of an attempt.
-func (c *call) done(a *attempt, won, superseded bool) {
+// attemptDone tells the hook of the end of an attempt.
+func (c *call) attemptDone(a *attempt, won, superseded bool) {
 	if c.t.hooks.AttemptDone == nil {
 		return
 	}
 	e := AttemptEvent{
-		Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempt: a.id, Err: a.err,
-		Latency: a.end.Sub(a.start), Won: won, Superseded: superseded,
+		Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempt: a.id(), Err: a.err,
+		Latency: a.ended - a.began, Won: won, Superseded: superseded,
 	}
 	if a.resp != nil {
 		e.Status = a.resp.StatusCode
@@ -262,15 +268,15 @@ func (c *call) finish(now time.Time, resp *http.Response, err error, info CallIn
 		}
 	}
 	c.tell(info)
-	c.ended = true
+	c.closed = true
 }
 
 // tell tells the caller, once.
 func (c *call) tell(info CallInfo) {
 	c.told = true
-	if c.opts.Done != nil {
+	if c.done != nil {
 		defer ignorePanic()
-		c.opts.Done(info)
+		c.done(info)
 	}
 }
 
@@ -283,7 +289,7 @@ func (c *call) canceled() bool {
 // abandon ends a call whose base transport or policy function has panicked or ended the goroutine, if that is how it
 // ended.
 func (c *call) abandon(a *attempt) {
-	if c.ended {
+	if c.closed {
 		return
 	}
 	if a.resp != nil && a.resp.Body != nil {
@@ -302,7 +308,7 @@ func (c *call) finishAbandoned(attempts int) {
 		c.count(countErrors)
 		c.tell(CallInfo{Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempts: attempts})
 	}
-	c.ended = true
+	c.closed = true
 }
 
 // count counts in the endpoint and in the total.
@@ -343,6 +349,9 @@ func checkRequest(req *http.Request) error {
 func mayBeBodys(err error, req *http.Request) bool {
 	if !hasBody(req) || inMemory(req.Body) {
 		return false
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "readfrom" {
+		err = op.Err // of either side
 	}
 	_, network := errors.AsType[net.Error](err)
 	return !network
