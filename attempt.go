@@ -25,11 +25,9 @@ type attempt struct {
 
 	cancel  context.CancelCauseFunc
 	ep      *endpoint
-	number  int
-	kind    AttemptKind
 	req     *http.Request
 	reqBody *requestBody  // nil if the body is in memory
-	trial   places        // in the circuits, not given back yet
+	trial   *places       // in the circuits, not given back yet; nil: none
 	began   time.Duration // from the start of the call
 
 	// The outcome: one of resp and err is set.
@@ -38,6 +36,8 @@ type attempt struct {
 	ended time.Duration // from the start of the call
 	body  responseBody  // around resp.Body, which it closes once
 
+	number     int32
+	hedge      bool // else it is the primary
 	acceptable bool // it may win while others are in flight
 	failure    failure
 	badBody    bool        // the request body could not be read, which says nothing of the host
@@ -55,7 +55,11 @@ func (a *attempt) Value(key any) any {
 
 // id returns the attempt as others see it.
 func (a *attempt) id() Attempt {
-	return Attempt{Number: a.number, Kind: a.kind, Endpoint: a.ep.key.Name}
+	id := Attempt{Number: int(a.number), Endpoint: a.ep.key.Name}
+	if a.hedge {
+		id.Kind = AttemptHedge
+	}
+	return id
 }
 
 // begin gives the attempt its context, a child of the call's.

@@ -153,22 +153,9 @@ type transition struct {
 	from, to CircuitState
 }
 
-// transitions are the changes that one operation made, in order. It is for the caller to report them, after the lock is
-// released. There are at most two: an outcome can turn an overdue circuit half-open and also decide it.
-type transitions struct {
-	list [2]transition
-	n    int
-}
-
-func (t *transitions) add(from, to CircuitState) {
-	t.list[t.n] = transition{from, to}
-	t.n++
-}
-
-// all returns the changes; the slice shares the array of t.
-func (t *transitions) all() []transition {
-	return t.list[:t.n]
-}
+// transitions are the changes that one operation made, in order; nil: none. It is for the caller to report them, after the
+// lock is released. There are at most two: an outcome can turn an overdue circuit half-open and also decide it.
+type transitions []transition
 
 // newCircuit returns a closed circuit. The defaults of cfg are filled in.
 func newCircuit(cfg BreakerConfig) *circuit {
@@ -245,7 +232,7 @@ func (c *circuit) record(now time.Time, failed bool) transitions {
 	switch c.last {
 	case CircuitClosed:
 		c.recent.add(now, c.cfg.Window, failed)
-		if sum := c.recent.sum(); sum.total >= c.cfg.MinSamples && sum.share() >= c.cfg.ErrorRateThreshold {
+		if sum := c.recent.sum(); sum.failed > 0 && sum.total >= c.cfg.MinSamples && sum.share() >= c.cfg.ErrorRateThreshold {
 			c.openUntil = now.Add(c.cfg.Cooldown)
 			c.moveLocked(CircuitOpen, &moves)
 		}
@@ -309,7 +296,7 @@ func (c *circuit) endCooldownLocked(now time.Time, moves *transitions) {
 
 // moveLocked changes the state and notes the change in moves. mu must be held.
 func (c *circuit) moveLocked(to CircuitState, moves *transitions) {
-	moves.add(c.last, to)
+	*moves = append(*moves, transition{c.last, to})
 	c.last = to
 }
 
@@ -350,6 +337,14 @@ func admitBoth(now time.Time, host, endpoint *circuit) (admission, bool) {
 		return a, false
 	}
 	return a, true
+}
+
+// held returns the places that were given, nil if there are none.
+func (a *admission) held() *places {
+	if a.places == (places{}) {
+		return nil
+	}
+	return &places{a.host, a.endpoint}
 }
 
 // tally counts outcomes.

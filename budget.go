@@ -44,6 +44,7 @@ type budget struct {
 	mu     sync.Mutex // guards the fields below; held for arithmetic only
 	calls  callRate
 	tokens int64     // filled by calls: what the bucket holds, in units of 1/wholeToken
+	bound  int64     // filled by calls: the tokens at which deposit looks at the cap
 	credit int       // filled by time: refunds not used yet
 	latest time.Time // filled by time: the latest instant the limiter was shown
 }
@@ -71,8 +72,15 @@ func (b *budget) deposit(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls.count(now)
-	if b.limiter == nil {
-		b.tokens = min(b.tokens+b.share, b.capLocked(now))
+	if b.limiter != nil {
+		return
+	}
+	// The cap takes some arithmetic, so a full bucket looks at it once in a while only. What it holds above the cap in
+	// the meantime take cuts off.
+	if b.tokens += b.share; b.tokens > b.bound {
+		limit := b.capLocked(now)
+		b.tokens = min(b.tokens, limit)
+		b.bound = b.tokens + limit/64
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 // budgetReserve is the part of the budget's share that the learned delay leaves alone when the bucket is empty.
 const budgetReserve = 0.3
 
-// delays learn the hedge delay of an endpoint from the latencies of its primaries.
+// delays learn the hedge delay of an endpoint from the latencies of its primaries. They also keep what callers saw.
 type delays struct {
 	latencies *sketch.Window
 	added     atomic.Uint64 // latencies since the delay was computed

@@ -119,7 +119,16 @@ func (rs *routes) find(name string, req *http.Request, host string) (*route, err
 
 // hostOf returns the host of u in the form that keys have: lower case, without the scheme's default port.
 func hostOf(u *url.URL) string {
-	host, port := u.Host, u.Port()
+	host := u.Host
+	plain := true
+	for i := range len(host) {
+		c := host[i]
+		plain = plain && c != ':' && (c < 'A' || c > 'Z') && c < 0x80
+	}
+	if plain {
+		return host
+	}
+	port := u.Port()
 	if u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
 		host = host[:len(host)-len(port)]
 	}
@@ -137,8 +146,7 @@ type endpoint struct {
 	counters counters
 	budget   *budget
 	circuit  *circuit
-	delays   delays         // latencies of primaries, and the delay learned from them
-	seen     *sketch.Window // latencies as callers saw them
+	delays   delays // latencies, and the delay learned from them
 
 	prev, next *endpoint // in the registry's list; guarded by its mutex
 }
@@ -163,7 +171,6 @@ func newEndpoint(rt *route, h *host) *endpoint {
 		budget:     newBudget(rt.hedge.BudgetPercent, rt.hedge.EstimatedRPS, rt.hedge.RateWindow),
 		circuit:    newCircuit(rt.breaker),
 		delays:     delays{latencies: newWindow(rt.hedge.Window)},
-		seen:       newWindow(rt.hedge.Window),
 	}
 }
 
@@ -186,7 +193,7 @@ func (e *endpoint) stats(now time.Time) EndpointStats {
 		Circuit:       e.circuit.state(now),
 	}
 	var qs [5]time.Duration
-	s.Latency.Count = e.seen.Quantiles(now, []float64{0.50, 0.90, 0.95, 0.99, 0.999}, qs[:])
+	s.Latency.Count = e.delays.latencies.Quantiles(now, []float64{0.50, 0.90, 0.95, 0.99, 0.999}, qs[:])
 	s.Latency.P50, s.Latency.P90, s.Latency.P95, s.Latency.P99, s.Latency.P999 = qs[0], qs[1], qs[2], qs[3], qs[4]
 	return s
 }
@@ -194,7 +201,8 @@ func (e *endpoint) stats(now time.Time) EndpointStats {
 // The registry holds the endpoints and their hosts, and bounds them: the least recently used endpoint goes first, and a
 // host with its last endpoint. Calls that still run on a dropped endpoint keep it until they end.
 type registry struct {
-	limit int
+	limit  int
+	latest atomic.Pointer[endpoint] // the most recently used, written under mu
 
 	mu        sync.Mutex // guards the fields below, and the links and counts in them
 	endpoints map[EndpointKey]*endpoint
@@ -211,16 +219,20 @@ func (r *registry) init(limit int) {
 
 // get returns the endpoint of rt for the host with this name, and makes it if need be. hosts go by breaker.
 func (r *registry) get(rt *route, name string, breaker *BreakerConfig) *endpoint {
+	key := EndpointKey{Name: rt.name, Host: name}
+	if e := r.latest.Load(); e != nil && e.key == key {
+		return e
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok := r.endpoints[EndpointKey{Name: rt.name, Host: name}]
+	e, ok := r.endpoints[key]
 	if !ok {
-		return r.addLocked(rt, name, breaker)
-	}
-	if r.ring.next != e {
+		e = r.addLocked(rt, name, breaker)
+	} else {
 		e.unlink()
 		r.ring.link(e)
 	}
+	r.latest.Store(e)
 	return e
 }
 

@@ -23,12 +23,12 @@ func (c CircuitCore) Until(now time.Time) time.Time    { return c.c.until(now) }
 
 func (c CircuitCore) Admit(now time.Time) (CircuitTicket, bool, []CircuitMove) {
 	t, ok, moves := c.c.admit(now)
-	return t, ok, exportMoves(&moves)
+	return t, ok, exportMoves(moves)
 }
 
 func (c CircuitCore) Record(now time.Time, failed bool) []CircuitMove {
 	moves := c.c.record(now, failed)
-	return exportMoves(&moves)
+	return exportMoves(moves)
 }
 
 // CircuitAdmission is the exported form of admission.
@@ -42,18 +42,18 @@ func AdmitBoth(now time.Time, host, endpoint CircuitCore) (CircuitAdmission, boo
 	a, ok := admitBoth(now, host.c, endpoint.c)
 	return CircuitAdmission{
 		Host: a.host, Endpoint: a.endpoint,
-		HostMoves: exportMoves(&a.hostMoves), EndpointMoves: exportMoves(&a.endpointMoves),
+		HostMoves: exportMoves(a.hostMoves), EndpointMoves: exportMoves(a.endpointMoves),
 		RefusedBy: a.refusedBy,
 	}, ok
 }
 
 // exportMoves returns nil for no moves, without allocating, so that allocation tests can go through the seam.
-func exportMoves(moves *transitions) []CircuitMove {
-	if moves.n == 0 {
+func exportMoves(moves transitions) []CircuitMove {
+	if len(moves) == 0 {
 		return nil
 	}
-	out := make([]CircuitMove, 0, moves.n)
-	for _, m := range moves.all() {
+	out := make([]CircuitMove, 0, len(moves))
+	for _, m := range moves {
 		out = append(out, CircuitMove{m.from, m.to})
 	}
 	return out

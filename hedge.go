@@ -232,7 +232,7 @@ func asksUpgrade(h http.Header) bool {
 // A hedging is one request of a race for a hedge.
 type hedging struct {
 	race   *race
-	number int
+	number int32
 
 	attempt *attempt  // what came of it; nil: refused
 	trial   admission // by the circuits
@@ -249,7 +249,7 @@ func (h *hedging) make() {
 		return
 	}
 	r := h.race
-	a := &attempt{ep: r.ep, number: h.number, kind: AttemptHedge, trial: h.trial.places}
+	a := &attempt{ep: r.ep, number: h.number, hedge: true, trial: h.trial.held()}
 	a.begin(r.ctx)
 	defer func() {
 		if h.attempt == nil {
@@ -303,7 +303,7 @@ func (h *hedging) reportMoves() { h.race.report(h.trial.hostMoves, h.trial.endpo
 
 // giveBack undoes what was granted to a hedge that is not sent.
 func (h *hedging) giveBack() {
-	h.race.freePlaces(h.trial.places)
+	h.race.freePlaces(h.trial.held())
 	if h.charged {
 		h.race.ep.budget.refund(time.Now())
 	}

@@ -23,15 +23,14 @@ type race struct {
 	primary attempt
 	sent    http.Request // the primary's, if it may share the caller's headers
 
-	mu       sync.Mutex  // guards the fields below
-	timer    *time.Timer // of the next hedge
-	winner   *attempt    // once over: whose outcome is returned; nil if nobody's
-	panicked any         // once over: what a policy function panicked with outside of the caller's goroutine
-	contest  *contest    // nil: the primary is alone
-	over     atomic.Bool // decided: nothing starts any more, and what arrives has lost; may be read without mu
-	held     bool        // the primary has failed and waits for the hedges in flight
-	running  int32       // attempts in flight
-	asks     int32       // hedges asked for
+	mu      sync.Mutex  // guards the fields below
+	timer   *time.Timer // of the next hedge
+	winner  *attempt    // once over: whose outcome is returned; nil if nobody's
+	contest *contest    // nil: the primary is alone
+	over    atomic.Bool // decided: nothing starts any more, and what arrives has lost; may be read without mu
+	running int8        // attempts in flight
+	asks    int8        // hedges asked for
+	held    bool        // the primary has failed and waits for the hedges in flight
 }
 
 // A contest is what a race has besides once the primary is not alone any more, or runs in a goroutine of its own. It is
@@ -41,6 +40,7 @@ type contest struct {
 	rest     []*attempt    // once over: those that were in flight at the decision
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
 	decided  chan struct{} // closed when the decision is booked, unless the caller's goroutine made it
+	panicked any           // once over: what a policy function panicked with outside of the caller's goroutine
 	skipped  [skipReasons]bool
 }
 
@@ -98,7 +98,7 @@ func (r *race) fire() {
 	made := make(chan struct{})
 	c := r.contestLocked()
 	c.starting = made
-	h := hedging{race: r, number: len(c.hedges) + 1}
+	h := hedging{race: r, number: int32(len(c.hedges) + 1)} //nolint:gosec // at most maxAsks
 	r.mu.Unlock()
 
 	defer h.rescue(made)
@@ -155,7 +155,7 @@ func (r *race) runAttempt(a *attempt, announce func()) {
 		case v == nil: // the goroutine is ending
 			r.dispose(a)
 			a.err = errGoexit
-		case sent || a.kind == AttemptPrimary:
+		case sent || !a.hedge:
 			// A policy function, or the base in the primary: without us it were in the caller's goroutine.
 			r.dispose(a)
 			r.free(a)
@@ -290,7 +290,7 @@ func (r *race) fail(v any) {
 	first, c := !r.over.Load(), r.contest
 	if first {
 		r.decideLocked(nil)
-		r.panicked = v
+		c.panicked = v
 	}
 	r.mu.Unlock()
 	if first {
@@ -351,11 +351,11 @@ func (r *race) stop() {
 
 // conclude returns the outcome of a race that is over.
 func (r *race) conclude() (*http.Response, error) {
-	if r.panicked != nil {
-		panic(r.panicked)
+	if r.contest != nil && r.contest.panicked != nil {
+		panic(r.contest.panicked)
 	}
 	w := r.winner
-	r.learn(w)
+	r.learnFrom(w)
 	if r.held && w != &r.primary {
 		r.attemptDone(&r.primary, false, false)
 		go r.primary.discard() // off the caller's path
@@ -393,13 +393,13 @@ func (r *race) hedges() int {
 	return len(r.contest.hedges)
 }
 
-// learn takes in the latency of the primary: the time it took, or, if a hedge was faster, that it would have taken
+// learnFrom takes in the latency of the primary: the time it took, or, if a hedge was faster, that it would have taken
 // longer.
-func (r *race) learn(w *attempt) {
+func (r *race) learnFrom(w *attempt) {
 	switch {
 	case w == nil:
 	case w == &r.primary && w.acceptable:
-		r.ep.delays.completed(r.at(w.ended), w.ended)
+		r.learn(w)
 	case w != &r.primary && !r.held:
 		r.ep.delays.censored(r.at(w.ended), w.ended)
 	}

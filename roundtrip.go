@@ -16,13 +16,14 @@ type call struct {
 	ep    *endpoint       // nil: none was found
 	start time.Time
 	delay time.Duration
-	trial places // given by the circuits that fail fast
+	trial *places // given by the circuits that fail fast; nil: none
 
 	done     func(CallInfo)  // Call.Done
 	stopped  <-chan struct{} // the request's Cancel
 	noHedge  bool            // Call.NoHedge
 	declared bool            // idempotent, by Call or by the endpoint
 	warming  bool            // the delay is that of an endpoint that is warming up
+	learned  bool            // the latency was, with what the caller saw
 	told     bool            // done was called
 	closed   bool
 }
@@ -92,7 +93,7 @@ func (c *call) failFast() error {
 		return nil
 	}
 	trial, admitted := admitBoth(c.start, host, ep)
-	c.trial = trial.places
+	c.trial = trial.held()
 	c.report(trial.hostMoves, trial.endpointMoves)
 	if admitted {
 		return nil
@@ -168,8 +169,14 @@ func (c *call) learnPassed(a *attempt) {
 		a.ended = time.Since(c.start)
 	}
 	if a.acceptable {
-		c.ep.delays.completed(c.at(a.ended), a.ended)
+		c.learn(a)
 	}
+}
+
+// learn takes in the latency of a primary that has succeeded, which is what the caller sees.
+func (c *call) learn(a *attempt) {
+	c.ep.delays.completed(c.at(a.ended), a.ended)
+	c.learned = true
 }
 
 // judge asks the policy functions what they make of the attempt's outcome. A panic in one passes through.
@@ -198,12 +205,12 @@ func (c *call) book(a *attempt) {
 	}
 	if a.err != nil {
 		gone, deadline := callerGone(c.ctx, c.stopped)
-		if a.badBody || gone && (!deadline || a.kind != AttemptPrimary) {
+		if a.badBody || gone && (!deadline || a.hedge) {
 			c.free(a)
 			return
 		}
 	}
-	a.trial = places{} // it keeps them
+	a.trial = nil // it keeps its places
 	now := c.at(a.ended)
 	c.report(c.ep.host.circuit.record(now, a.failure.host), c.ep.circuit.record(now, a.failure.endpoint))
 }
@@ -219,21 +226,27 @@ func (c *call) bookGone() {
 // free gives back the places that an attempt without an outcome has in the circuits.
 func (c *call) free(a *attempt) {
 	c.freePlaces(a.trial)
-	a.trial = places{}
+	a.trial = nil
 }
 
-func (c *call) freePlaces(trial places) {
+func (c *call) freePlaces(trial *places) {
+	if trial == nil {
+		return
+	}
 	c.ep.host.circuit.release(trial.host)
 	c.ep.circuit.release(trial.endpoint)
 }
 
 // report tells the hook of the transitions of both circuits.
 func (c *call) report(host, endpoint transitions) {
+	if len(host)+len(endpoint) == 0 {
+		return
+	}
 	key := c.ep.key
-	for _, m := range host.all() {
+	for _, m := range host {
 		c.t.hooks.circuitChange(CircuitEvent{Scope: CircuitHost, Host: key.Host, From: m.from, To: m.to})
 	}
-	for _, m := range endpoint.all() {
+	for _, m := range endpoint {
 		c.t.hooks.circuitChange(
 			CircuitEvent{Scope: CircuitEndpoint, Endpoint: key.Name, Host: key.Host, From: m.from, To: m.to})
 	}
@@ -262,8 +275,8 @@ func (c *call) finish(now time.Time, resp *http.Response, err error, info CallIn
 			if err != nil || resp.StatusCode >= http.StatusInternalServerError {
 				c.count(countErrors)
 			}
-			if info.Attempts > 0 {
-				c.ep.seen.Add(now, now.Sub(c.start))
+			if info.Attempts > 0 && !c.learned {
+				c.ep.delays.latencies.Observe(now, now.Sub(c.start))
 			}
 		}
 	}
@@ -363,12 +376,11 @@ func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != htt
 // callerGone reports whether the caller has given up on the call, and whether by its deadline. Request.Cancel counts:
 // http.Client.Timeout closes it together with the context's deadline, in either order.
 func callerGone(ctx context.Context, stopped <-chan struct{}) (gone, deadline bool) {
-	switch ctx.Err() {
-	case nil:
-	case context.DeadlineExceeded:
-		return true, true
-	default:
-		return true, false
+	if err := ctx.Err(); err != nil {
+		return true, err == context.DeadlineExceeded
+	}
+	if stopped == nil {
+		return false, false
 	}
 	select {
 	case <-stopped:

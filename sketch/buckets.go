@@ -22,6 +22,7 @@ type kind int
 const (
 	completed kind = iota
 	censored
+	observed
 	kinds
 )
 
@@ -48,7 +49,7 @@ func bucketLimit(m *mapping.LogarithmicMapping) int {
 }
 
 func (g *generation) empty() bool {
-	return g.total[completed]+g.total[censored] == 0
+	return g.total[completed]+g.total[censored]+g.total[observed] == 0
 }
 
 // reset drops the samples and keeps the memory.
@@ -180,12 +181,12 @@ func (g *generation) move(shift, size, lo int) {
 	}
 }
 
-// cursor walks over the completed samples in ascending order.
+// cursor walks over the observed samples in ascending order.
 type cursor struct {
 	b      *buckets
 	lo     int    // index of the lowest bucket in use
 	i      int    // index of the bucket reached
-	before uint64 // completed samples in the buckets below i
+	before uint64 // observed samples in the buckets below i
 }
 
 // cursor returns a cursor at the lowest bucket. There must be a sample.
@@ -194,14 +195,14 @@ func (b *buckets) cursor() cursor {
 	return cursor{b: b, lo: lo, i: lo}
 }
 
-// seek returns the index of the bucket that holds the completed sample of that rank, which must exist. Asking for a
+// seek returns the index of the bucket that holds the observed sample of that rank, which must exist. Asking for a
 // lower rank than before starts over.
 func (c *cursor) seek(rank uint64) int {
 	if rank < c.before {
 		c.i, c.before = c.lo, 0
 	}
 	for {
-		n := c.b.at(completed, c.i-c.b.base)
+		n := c.b.at(observed, c.i-c.b.base)
 		if rank < c.before+n {
 			return c.i
 		}

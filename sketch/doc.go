@@ -25,8 +25,7 @@
 // # Memory
 //
 // The buckets are those of [mapping.LogarithmicMapping], which carries the guarantee; the counts are this package's
-// own. An endpoint keeps two Windows, one with both kinds of samples and one with completed samples only: six arrays
-// of counts. Over 1 ms to 60 s at 1 % each has 551 buckets, so the float64 stores of sketches-go would take 26 KiB,
+// own. With all three kinds of samples a Window has six arrays of counts. Over 1 ms to 60 s at 1 % each has 551 buckets, so the float64 stores of sketches-go would take 26 KiB,
 // where 16 KiB is the budget for everything an endpoint remembers. A dense []uint32 halves that.
 //
 // The arrays span the buckets in use and a small margin, and at most a factor of 100 000 (576 buckets at 1 %, which is

@@ -32,8 +32,10 @@ func (w *Window) Arrays() (n, size, limit int) {
 func (w *Window) AddMany(now time.Time, d time.Duration, n uint32) {
 	w.Add(now, d)
 	g := &w.counts.current
-	g.counts[completed][bucketOf(w.mapping, d)-w.counts.base] += n - 1
-	g.total[completed] += uint64(n - 1)
+	for _, k := range []kind{completed, observed} {
+		g.counts[k][bucketOf(w.mapping, d)-w.counts.base] += n - 1
+		g.total[k] += uint64(n - 1)
+	}
 }
 
 // Buckets returns how many buckets the estimate spans.

@@ -37,7 +37,7 @@ func (w *Window) Survival(now time.Time, dst *Survival) {
 	atRisk := b.total(completed) + b.total(censored)
 	dst.mapping, dst.count, dst.share = w.mapping, atRisk, dst.share[:0]
 	lo, hi, ok := b.span()
-	if !ok {
+	if !ok || atRisk == 0 {
 		return
 	}
 	if cap(dst.share) < b.limit {
@@ -54,6 +54,10 @@ func (w *Window) Survival(now time.Time, dst *Survival) {
 		}
 		atRisk -= ended + b.at(censored, pos)
 		dst.share[k] = share
+		if atRisk == 0 {
+			dst.share = dst.share[:k+1]
+			break
+		}
 	}
 }
 

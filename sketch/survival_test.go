@@ -295,3 +295,31 @@ func TestSurvivalMax(t *testing.T) {
 	require.GreaterOrEqual(t, s.Max(), time.Second)
 	require.InEpsilon(t, time.Second, s.Max(), 0.021)
 }
+
+// What callers waited says nothing of how long calls take.
+func TestObservedSamplesAreKeptApart(t *testing.T) {
+	t.Parallel()
+	w, err := sketch.NewWindow(0.01, time.Minute)
+	require.NoError(t, err)
+	now := time.Now()
+	var s sketch.Survival
+	w.Observe(now, time.Hour)
+	w.Survival(now, &s)
+	require.Zero(t, s.Count())
+	require.Zero(t, s.Max())
+	require.Zero(t, w.Count(now))
+
+	now = now.Add(time.Hour) // the hour above is forgotten
+	w.Add(now, 5*time.Millisecond)
+	w.AddCensored(now, time.Second)
+	w.Observe(now, time.Minute)
+	w.Observe(now, 100*time.Hour)
+	w.Survival(now, &s)
+	require.EqualValues(t, 2, s.Count())
+	require.InEpsilon(t, time.Second, s.Max(), 0.021)
+	out := make([]time.Duration, 3)
+	require.EqualValues(t, 3, w.Quantiles(now, []float64{0, 0.5, 1}, out))
+	for i, want := range []time.Duration{5 * time.Millisecond, time.Minute, 500 * time.Second} {
+		require.InEpsilon(t, want, out[i], 0.03, "the longest as far as there is room")
+	}
+}

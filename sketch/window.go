@@ -19,8 +19,9 @@ const (
 	shortest = time.Microsecond
 )
 
-// Window is a DDSketch of durations over the last one to two widths, with completed and right-censored samples kept
-// apart. Create it with [NewWindow]; the zero value is not usable. It is safe for concurrent use and must not be copied.
+// Window is a DDSketch of durations over the last one to two widths. It keeps three kinds of samples apart: how long calls
+// took that completed, how long those ran at least that were cut off, which [Window.Survival] weighs, and how long callers
+// waited, of which [Window.Quantiles] tells. Create it with [NewWindow]; the zero value is not usable. It is safe for concurrent use and must not be copied.
 //
 // Durations below a microsecond, negative ones too, count as a microsecond.
 type Window struct {
@@ -61,22 +62,36 @@ func NewWindow(accuracy float64, width time.Duration) (*Window, error) {
 	return &Window{mapping: m, width: width, counts: buckets{limit: bucketLimit(m)}}, nil
 }
 
-// Add records a call that completed after d.
+// Add records a call that completed after d, for which its caller waited as long.
 func (w *Window) Add(now time.Time, d time.Duration) {
 	i := bucketOf(w.mapping, d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rotateLocked(now)
 	w.counts.add(i, completed)
+	w.counts.add(i, observed)
 }
 
-// AddCensored records a call that was given up after d: it would have taken at least that long.
+// AddCensored records a call that was cut off after d: it would have taken at least that long.
 func (w *Window) AddCensored(now time.Time, d time.Duration) {
 	i := bucketOf(w.mapping, d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rotateLocked(now)
 	w.counts.add(i, censored)
+}
+
+// Observe records that a caller waited for d, which does not tell how long the call would have taken. Such a sample folds
+// nothing: one that is longer than the buckets in use leave room for counts in the highest there can be.
+func (w *Window) Observe(now time.Time, d time.Duration) {
+	i := bucketOf(w.mapping, d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rotateLocked(now)
+	if lo, _, ok := w.counts.span(); ok {
+		i = min(i, lo+w.counts.limit-1)
+	}
+	w.counts.add(i, observed)
 }
 
 // Count returns the number of live samples, completed and censored.
@@ -87,7 +102,7 @@ func (w *Window) Count(now time.Time) uint64 {
 	return w.counts.total(completed) + w.counts.total(censored)
 }
 
-// Quantiles sets out[k] to the quantile qs[k] of the live completed samples and returns how many there are. It fills
+// Quantiles sets out[k] to the quantile qs[k] of how long callers waited and returns how many there are. It fills
 // as many elements as both slices have, with zeros when there is no sample.
 //
 // The quantile q of n samples is the order statistic of rank floor(q*(n-1)), counted from 0; a q outside [0, 1] is
@@ -100,7 +115,7 @@ func (w *Window) Quantiles(now time.Time, qs []float64, out []time.Duration) (co
 	defer w.mu.Unlock()
 	w.rotateLocked(now)
 
-	count = w.counts.total(completed)
+	count = w.counts.total(observed)
 	if count == 0 {
 		clear(out[:len(qs)])
 		return 0
