@@ -25,12 +25,15 @@ type attempt struct {
 
 	cancel  context.CancelCauseFunc
 	ep      *endpoint
+	carrier carrier // the call
+	note    *note   // what a pool beneath says of it; guarded by the flight's mutex
 	req     *http.Request
 	reqBody *requestBody  // nil if the body is in memory
 	trial   *places       // in the circuits, not given back yet; nil: none
 	began   time.Duration // from the start of the call
 
 	// The outcome: one of resp and err is set.
+	heard *note // what the pool had said by then; nil: there is none
 	resp  *http.Response
 	err   error
 	ended time.Duration // from the start of the call
@@ -38,10 +41,13 @@ type attempt struct {
 
 	number     int32
 	hedge      bool // else it is the primary
+	declared   bool // the call may be sent more than once, whatever its method
+	placed     bool // the pool beneath has a resource for it; guarded by the mutex of the race
 	acceptable bool // it may win while others are in flight
 	failure    failure
 	badBody    bool        // the request body could not be read, which says nothing of the host
 	delivered  bool        // the race has the outcome
+	announce   func()      // tells the hooks of a hedge that is sent
 	peeking    atomic.Bool // body is being read for its first byte
 }
 
@@ -62,6 +68,16 @@ func (a *attempt) id() Attempt {
 	return id
 }
 
+// who returns the attempt as it was sent by the pool beneath, if there is one.
+func (a *attempt) who() Attempt {
+	if a.heard == nil || a.heard.sentAt.IsZero() {
+		return a.id()
+	}
+	return a.heard.sent
+}
+
+func (a *attempt) mayRepeat() bool { return a.declared }
+
 // begin gives the attempt its context, a child of the call's.
 func (a *attempt) begin(ctx context.Context) {
 	a.Context, a.cancel = context.WithCancelCause(ctx)
@@ -76,8 +92,8 @@ func (a *attempt) own(req *http.Request) {
 	}
 }
 
-// send makes the attempt. A panic of the base transport passes through.
-func (a *attempt) send(base http.RoundTripper) {
+// run makes the attempt. A panic of the base transport passes through.
+func (a *attempt) run(base http.RoundTripper) {
 	a.resp, a.err = outcome(base.RoundTrip(a.req)) //nolint:bodyclose // the race closes it, or its caller
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {
@@ -109,7 +125,8 @@ func (a *attempt) firstByte() error {
 	if err := a.Err(); err != nil { // superseded before it could see that this reads
 		return err
 	}
-	return a.body.peek()
+	_, err := a.body.peek(1)
+	return err
 }
 
 // supersede ends an attempt that another one has made superfluous: its context, and what a base that ignores it may

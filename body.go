@@ -27,9 +27,8 @@ type responseBody struct {
 
 // peeked is what was read of a body before its reader asked for it.
 type peeked struct {
-	buf [1]byte
-	n   int // of buf
-	err error
+	data []byte
+	err  error
 }
 
 // Read reads from the base's body.
@@ -44,30 +43,35 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// peek reads the first byte, or the end, and returns an error if the body failed before. What was read is still to be
-// read.
-func (b *responseBody) peek() error {
-	k := new(peeked)
-	for empty := 0; k.n == 0 && k.err == nil; empty++ {
+// peek reads up to n bytes, and returns them, or how the body has failed before. What was read is still to be read.
+func (b *responseBody) peek(n int) ([]byte, error) {
+	k := &peeked{data: make([]byte, 0, n)}
+	for empty := 0; len(k.data) < n && k.err == nil; empty++ {
 		if empty == maxEmptyReads {
-			return io.ErrNoProgress
+			k.err = io.ErrNoProgress
+			break
 		}
-		k.n, k.err = b.rc.Read(k.buf[:])
+		var got int
+		got, k.err = b.rc.Read(k.data[len(k.data):n])
+		if got > 0 {
+			empty = 0
+			k.data = k.data[:len(k.data)+got]
+		}
 	}
 	b.peeked = k
-	if k.n > 0 || k.err == io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
-		return nil
+	if len(k.data) > 0 || k.err == io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
+		return k.data, nil
 	}
-	return k.err
+	return nil, k.err
 }
 
 // readPeeked returns what peek has read.
 func (b *responseBody) readPeeked(p []byte) (int, error) {
 	k := b.peeked
-	n := copy(p, k.buf[:k.n])
-	k.n -= n
+	n := copy(p, k.data)
+	k.data = k.data[n:]
 	switch {
-	case k.n > 0: // p is empty
+	case len(k.data) > 0: // p is too small
 		return n, nil
 	case k.err == nil:
 		b.peeked = nil

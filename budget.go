@@ -43,6 +43,7 @@ type budget struct {
 
 	mu     sync.Mutex // guards the fields below; held for arithmetic only
 	calls  callRate
+	floor  int64     // the least that the cap is
 	tokens int64     // filled by calls: what the bucket holds, in units of 1/wholeToken
 	bound  int64     // filled by calls: the tokens at which deposit looks at the cap
 	credit int       // filled by time: refunds not used yet
@@ -57,6 +58,7 @@ func newBudget(percent, estimatedRPS float64, rateWindow time.Duration) *budget 
 		// To the nearest unit: truncating would turn the 0.7 that a float cannot hold into one unit less.
 		share:  int64(math.Round(percent / 100 * wholeToken)),
 		calls:  callRate{window: rateWindow},
+		floor:  wholeToken,
 		tokens: wholeToken,
 	}
 	if estimatedRPS > 0 {
@@ -65,6 +67,12 @@ func newBudget(percent, estimatedRPS float64, rateWindow time.Duration) *budget 
 		b.limiter = rate.NewLimiter(rate.Limit(perSecond), int(burst))
 	}
 	return b
+}
+
+// least makes the cap at least n tokens, with which the budget starts.
+func (b *budget) least(n int64) {
+	b.floor = n * wholeToken
+	b.tokens = b.floor
 }
 
 // deposit counts one call.
@@ -129,7 +137,7 @@ func (b *budget) rate(now time.Time) float64 {
 // capLocked returns the most that a bucket filled by calls may hold, in units of 1/wholeToken. mu must be held.
 func (b *budget) capLocked(now time.Time) int64 {
 	saved := budgetCapSeconds * b.calls.perSecond(now) * float64(b.share)
-	return int64(min(max(saved, wholeToken), maxBudgetCap))
+	return int64(min(max(saved, float64(b.floor)), maxBudgetCap))
 }
 
 // boundCreditLocked drops the credits that the refill has made up for, so that they never add to a full bucket, and

@@ -19,6 +19,13 @@ type Call struct {
 	Delay time.Duration
 	// Idempotent declares that this call may be sent more than once, whatever its method; default false.
 	Idempotent bool
+	// Wait is the longest total time the call waits for a resource of a pool; zero: the pool's own; negative: none.
+	Wait time.Duration
+	// Affinity makes a pool's first pick for this call: the same resource for the same string, while it is eligible. Further
+	// attempts go by the strategy. "" is the default: the first one does as well.
+	Affinity string
+	// ScopeKey is the scope key of the call in a pool; "" is the default: that of [PoolConfig].ScopeOf.
+	ScopeKey string
 	// Done is called once per RoundTrip, before it returns, also when nothing was sent; default nil. It may run
 	// concurrently when several calls share the context, and a panic in it is treated like a hook's: see [Hooks].
 	Done func(CallInfo)
@@ -97,8 +104,8 @@ func callFrom(ctx context.Context) *Call {
 // Transport and the wire use it to tell a hedge from a primary: a rate limiter may want to charge for it, a tracer to
 // name it. A call that cannot be hedged reaches an [http.Transport] as the caller's own request, which carries none.
 func AttemptFromContext(ctx context.Context) (Attempt, bool) {
-	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		return a.id(), true
+	if m := markFrom(ctx); m != nil {
+		return m.id(), true
 	}
 	return Attempt{}, false
 }

@@ -32,9 +32,13 @@ type delays struct {
 	computing sync.Mutex // held by the one that computes; the others go on with what there is
 }
 
-// completed takes in the latency of a primary that succeeded.
-func (d *delays) completed(now time.Time, latency time.Duration) {
-	d.latencies.Add(now, latency)
+// completed takes in the latency of a primary that succeeded, and whether its caller saw the same.
+func (d *delays) completed(now time.Time, latency time.Duration, seen bool) {
+	if seen {
+		d.latencies.Add(now, latency)
+	} else {
+		d.latencies.AddUnseen(now, latency)
+	}
 	d.added.Add(1)
 }
 

@@ -187,15 +187,16 @@ func (c *call) unfit() (SkipReason, bool) {
 	return 0, false
 }
 
-// replayable reports whether the call may be sent more than once: the rule of net/http's own retries (the documentation
-// of [http.Transport]), or the word of the endpoint's owner or the caller.
-func (c *call) replayable() bool {
-	switch c.req.Method {
+// replayable reports whether the call may be sent more than once.
+func (c *call) replayable() bool { return c.declared || replayableRequest(c.req) }
+
+// replayableRequest is the rule of net/http's own retries: the documentation of [http.Transport].
+func replayableRequest(req *http.Request) bool {
+	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
-	return c.declared ||
-		hasKey(c.req.Header, "Idempotency-Key") || hasKey(c.req.Header, "X-Idempotency-Key")
+	return hasKey(req.Header, "Idempotency-Key") || hasKey(req.Header, "X-Idempotency-Key")
 }
 
 // hasKey reports whether h has key, whatever its values: net/http takes an empty list of values as a sign as well.
@@ -250,7 +251,7 @@ func (h *hedging) make() {
 	}
 	r := h.race
 	a := &attempt{ep: r.ep, number: h.number, hedge: true, trial: h.trial.held()}
-	a.begin(r.ctx)
+	r.begin(a)
 	defer func() {
 		if h.attempt == nil {
 			a.cancel(nil)
@@ -266,6 +267,7 @@ func (h *hedging) make() {
 		req.Body = body
 	}
 	a.own(req)
+	a.announce = h.announce
 	h.attempt = a
 }
 

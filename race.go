@@ -21,22 +21,25 @@ type race struct {
 	call
 
 	primary attempt
-	sent    http.Request // the primary's, if it may share the caller's headers
+	sent    http.Request           // the primary's, if it may share the caller's headers
+	shared  atomic.Pointer[flight] // nil: no attempt has reached a pool
 
-	mu      sync.Mutex  // guards the fields below
-	timer   *time.Timer // of the next hedge
-	winner  *attempt    // once over: whose outcome is returned; nil if nobody's
-	contest *contest    // nil: the primary is alone
-	over    atomic.Bool // decided: nothing starts any more, and what arrives has lost; may be read without mu
-	running int8        // attempts in flight
-	asks    int8        // hedges asked for
-	held    bool        // the primary has failed and waits for the hedges in flight
+	mu      sync.Mutex    // guards the fields below
+	timer   *time.Timer   // of the next hedge
+	winner  *attempt      // once over: whose outcome is returned; nil if nobody's
+	contest *contest      // nil: the primary is alone
+	over    atomic.Bool   // decided: nothing starts any more, and what arrives has lost; may be read without mu
+	clock   time.Duration // from the start of the call; hedge n is due n delays after it
+	running int8          // attempts in flight
+	asks    int8          // hedges asked for
+	sends   int8          // hedges sent
+	held    bool          // the primary has failed and waits for the hedges in flight
 }
 
 // A contest is what a race has besides once the primary is not alone any more, or runs in a goroutine of its own. It is
 // guarded by the mutex of the race.
 type contest struct {
-	hedges   []*attempt    // sent
+	hedges   []*attempt    // granted
 	rest     []*attempt    // once over: those that were in flight at the decision
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
 	decided  chan struct{} // closed when the decision is booked, unless the caller's goroutine made it
@@ -49,14 +52,20 @@ func newRace(c *call) *race {
 	r := &race{call: *c, running: 1}
 	a := &r.primary
 	a.ep, a.trial = c.ep, c.trial
-	a.begin(c.ctx)
-	if c.t.plain && !c.t.detach {
+	r.begin(a)
+	if c.t.shares && !c.t.detach {
 		r.sent = *c.req.WithContext(a)
 		a.own(&r.sent)
 	} else {
 		a.own(c.req.Clone(a)) // the base may change it, or still read it after RoundTrip has returned
 	}
 	return r
+}
+
+// begin gives an attempt its context, and the way to the race.
+func (r *race) begin(a *attempt) {
+	a.carrier, a.declared = r, r.declared
+	a.begin(r.ctx)
 }
 
 // run is the race as the caller sees it.
@@ -70,9 +79,9 @@ func (r *race) run() (*http.Response, error) {
 	r.mu.Unlock()
 
 	if r.t.detach {
-		go r.runAttempt(&r.primary, nil)
+		go r.runAttempt(&r.primary)
 	} else {
-		r.primary.send(r.t.base)
+		r.primary.run(r.t.base)
 		r.arrive(&r.primary)
 	}
 	r.await()
@@ -90,8 +99,8 @@ func (r *race) contestLocked() *contest {
 // fire runs when a hedge is due, in a goroutine of its own, which becomes the hedge's.
 func (r *race) fire() {
 	r.mu.Lock()
-	if gone, _ := callerGone(r.ctx, r.stopped); gone || r.over.Load() {
-		r.mu.Unlock()
+	if gone, _ := callerGone(r.ctx, r.stopped); gone || r.over.Load() || r.waits() {
+		r.mu.Unlock() // a primary that waits for a resource sets the timer when it is sent
 		return
 	}
 	r.asks++
@@ -99,6 +108,9 @@ func (r *race) fire() {
 	c := r.contestLocked()
 	c.starting = made
 	h := hedging{race: r, number: int32(len(c.hedges) + 1)} //nolint:gosec // at most maxAsks
+	if f := r.shared.Load(); f != nil {
+		h.number = f.number()
+	}
 	r.mu.Unlock()
 
 	defer h.rescue(made)
@@ -115,15 +127,13 @@ func (r *race) fire() {
 	if refused {
 		c.skipped[h.reason] = true
 	}
-	if !over && len(c.hedges) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
-		r.timer.Reset(time.Until(r.at(time.Duration(r.asks+1) * r.delay)))
-	}
+	r.setTimerLocked()
 	r.mu.Unlock()
 	h.made = true
 	close(made)
 
 	if sent {
-		r.runAttempt(h.attempt, h.announce)
+		r.runAttempt(h.attempt)
 		return
 	}
 	h.giveBack()
@@ -133,19 +143,39 @@ func (r *race) fire() {
 	}
 }
 
-// startLocked puts a hedge in flight. mu must be held.
+// setTimerLocked sets the timer to when the next hedge is due, if the call may have one. mu must be held.
+func (r *race) setTimerLocked() {
+	if !r.over.Load() && int(r.sends) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
+		r.timer.Reset(time.Until(r.at(r.clock + time.Duration(r.asks+1)*r.delay)))
+	}
+}
+
+// startLocked puts a hedge in flight. With a pool beneath it counts when the pool has a resource for it. mu must be held.
 func (r *race) startLocked(a *attempt) {
 	r.running++
 	r.contest.hedges = append(r.contest.hedges, a)
-	if len(r.contest.hedges) == 1 {
-		r.count(countHedged)
+	r.sends++
+	if r.shared.Load() == nil {
+		r.countHedgeLocked(a)
 	}
-	r.count(countHedges)
 	a.began = time.Since(r.start)
 }
 
-// runAttempt makes an attempt in a goroutine of its own, after it has announced it.
-func (r *race) runAttempt(a *attempt, announce func()) {
+// countHedgeLocked counts a hedge that is sent. mu must be held.
+func (r *race) countHedgeLocked(a *attempt) {
+	first := true
+	for _, h := range r.contest.hedges {
+		first = first && !h.placed
+	}
+	a.placed = true
+	if first {
+		r.count(countHedged)
+	}
+	r.count(countHedges)
+}
+
+// runAttempt makes an attempt in a goroutine of its own.
+func (r *race) runAttempt(a *attempt) {
 	sent := false
 	defer func() {
 		if a.delivered {
@@ -155,7 +185,7 @@ func (r *race) runAttempt(a *attempt, announce func()) {
 		case v == nil: // the goroutine is ending
 			r.dispose(a)
 			a.err = errGoexit
-		case sent || !a.hedge:
+		case sent || !a.hedge || r.policyPanicked(a):
 			// A policy function, or the base in the primary: without us it were in the caller's goroutine.
 			r.dispose(a)
 			r.free(a)
@@ -167,10 +197,10 @@ func (r *race) runAttempt(a *attempt, announce func()) {
 		}
 		r.arrive(a)
 	}()
-	if announce != nil {
-		announce()
+	if a.announce != nil && r.shared.Load() == nil {
+		a.announce() // else when the pool has a resource for it
 	}
-	a.send(r.t.base)
+	a.run(r.t.base)
 	sent = true
 	r.arrive(a)
 }
@@ -187,6 +217,15 @@ func (r *race) dispose(a *attempt) {
 // arrive delivers the outcome of an attempt, in the goroutine that made it.
 func (r *race) arrive(a *attempt) {
 	a.ended = time.Since(r.start)
+	if f := r.shared.Load(); f != nil {
+		if n, entered := f.of(a); entered {
+			r.hear(a, n)
+			if n.unplaced {
+				r.unplace(a)
+				return
+			}
+		}
+	}
 	if r.over.Load() {
 		r.lose(a)
 		return
@@ -222,212 +261,4 @@ func (r *race) arrive(a *attempt) {
 	if !kept {
 		r.attemptDone(a, false, false)
 	}
-}
-
-// arriveLocked decides the race if the outcome of an attempt does. mu must be held.
-func (r *race) arriveLocked(a *attempt) {
-	a.delivered = true
-	r.running--
-	if a.acceptable {
-		r.decideLocked(a)
-		return
-	}
-	waited := r.held // the call was in a wait of its own
-	r.held = r.held || a == &r.primary
-	gone, _ := callerGone(r.ctx, r.stopped)
-	switch {
-	case gone && waited:
-		r.decideLocked(nil)
-	case r.running == 0, gone && a == &r.primary: // all have failed, or will
-		r.decideLocked(&r.primary)
-	}
-}
-
-// decideLocked ends the race; winner is nil if nobody's outcome is returned. mu must be held.
-func (r *race) decideLocked(winner *attempt) {
-	r.winner = winner
-	if c := r.contest; c != nil {
-		if !r.primary.delivered {
-			c.rest = append(c.rest, &r.primary)
-		}
-		for _, h := range c.hedges {
-			if !h.delivered {
-				c.rest = append(c.rest, h)
-			}
-		}
-	}
-	r.over.Store(true) // last: who sees it reads the rest without mu
-}
-
-// supersedeRest supersedes the attempts that were still in flight when the race was decided.
-func (c *contest) supersedeRest() {
-	for _, a := range c.rest {
-		a.supersede()
-	}
-}
-
-// lose disposes of an attempt whose outcome came after the decision. It says nothing of the host but what a response
-// asks for.
-func (r *race) lose(a *attempt) {
-	a.delivered = true
-	r.free(a)
-	if a.resp != nil {
-		r.ep.host.pushback.note(r.at(a.ended), a.resp)
-	}
-	defer func() {
-		if a == &r.primary && !r.t.detach && a.resp != nil {
-			go a.discard() // off the caller's path
-		} else {
-			a.discard()
-		}
-	}()
-	r.attemptDone(a, false, true)
-}
-
-// fail decides the race by a panic that has to surface in the caller's goroutine.
-func (r *race) fail(v any) {
-	r.mu.Lock()
-	first, c := !r.over.Load(), r.contest
-	if first {
-		r.decideLocked(nil)
-		c.panicked = v
-	}
-	r.mu.Unlock()
-	if first {
-		c.supersedeRest()
-		close(c.decided)
-	}
-}
-
-// await waits in the caller's goroutine until the race is decided, at the latest until the caller gives up, and until no
-// hedge is being made of the caller's request. Once the race is over, what mu guards is read without it: it does not
-// change any more, but for starting.
-func (r *race) await() {
-	if r.over.Load() && r.contest == nil { // decided by the primary, alone
-		r.timer.Stop()
-		return
-	}
-	r.mu.Lock()
-	c := r.contest
-	r.mu.Unlock()
-	select {
-	case <-c.decided:
-	case <-r.ctx.Done():
-		r.giveUp()
-	case <-r.stopped:
-		r.giveUp()
-	}
-	r.stop()
-}
-
-// giveUp decides the race for the caller, who does not wait any longer.
-func (r *race) giveUp() {
-	r.mu.Lock()
-	first, c := !r.over.Load(), r.contest
-	if first {
-		r.decideLocked(nil)
-	}
-	r.mu.Unlock()
-	if first {
-		c.supersedeRest()
-	} else {
-		<-c.decided // it is being booked
-	}
-}
-
-// stop ends the timer of a race that is over, and waits for a hedge that is being made.
-func (r *race) stop() {
-	r.timer.Stop()
-	if r.contest == nil {
-		return
-	}
-	r.mu.Lock()
-	starting := r.contest.starting
-	r.mu.Unlock()
-	if starting != nil {
-		<-starting
-	}
-}
-
-// conclude returns the outcome of a race that is over.
-func (r *race) conclude() (*http.Response, error) {
-	if r.contest != nil && r.contest.panicked != nil {
-		panic(r.contest.panicked)
-	}
-	w := r.winner
-	r.learnFrom(w)
-	if r.held && w != &r.primary {
-		r.attemptDone(&r.primary, false, false)
-		go r.primary.discard() // off the caller's path
-	}
-	info := CallInfo{Attempts: 1 + r.hedges(), Delay: r.delay}
-	if w == nil {
-		if !r.held {
-			r.bookGone()
-		}
-		err := goneError(r.ctx)
-		r.finish(time.Now(), nil, err, info)
-		return nil, err
-	}
-	info.Winner = w.id()
-	ended := r.at(w.ended)
-	switch {
-	case r.hedges() == 0:
-	case w == &r.primary:
-		r.count(countPrimaryWins)
-	default:
-		r.count(countHedgeWins)
-		ended = time.Now() // the primary had to come back
-	}
-	resp, err := w.hand(r.req, r.t.plain)
-	r.attemptDone(w, true, false)
-	r.finish(ended, resp, err, info)
-	return resp, err
-}
-
-// hedges returns how many hedges were sent, of a race that is over.
-func (r *race) hedges() int {
-	if r.contest == nil {
-		return 0
-	}
-	return len(r.contest.hedges)
-}
-
-// learnFrom takes in the latency of the primary: the time it took, or, if a hedge was faster, that it would have taken
-// longer.
-func (r *race) learnFrom(w *attempt) {
-	switch {
-	case w == nil:
-	case w == &r.primary && w.acceptable:
-		r.learn(w)
-	case w != &r.primary && !r.held:
-		r.ep.delays.censored(r.at(w.ended), w.ended)
-	}
-}
-
-// leave ends a call whose base transport or policy function has panicked or ended the goroutine, if that is how it
-// ended.
-func (r *race) leave() {
-	if r.closed {
-		return
-	}
-	r.mu.Lock()
-	if !r.over.Load() {
-		r.decideLocked(nil)
-	}
-	r.mu.Unlock()
-	r.stop()
-	if r.contest != nil {
-		r.contest.supersedeRest()
-	}
-	if !r.t.detach {
-		r.free(&r.primary) // a detached one sees to it itself
-	}
-	if r.held || !r.t.detach || r.winner == &r.primary {
-		go r.primary.discard()
-	}
-	if r.winner != nil && r.winner != &r.primary {
-		go r.winner.discard()
-	}
-	r.finishAbandoned(1 + r.hedges())
 }

@@ -111,27 +111,33 @@ func (c *call) failFast() error {
 // any other base a shallow copy that carries the attempt.
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	a := attempt{ep: c.ep, req: c.req, trial: c.trial}
+	info := CallInfo{Attempts: 1}
 	defer c.abandon(&a)
 	c.skip(reason)
 	if c.t.plain {
 		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
 		a.badBody = a.err != nil && mayBeBodys(a.err, c.req)
 	} else {
-		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep}}
+		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
 		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c.req)))
 		a.badBody = p.own.failed.Load()
 		if a.resp != nil {
 			a.resp.Request = c.req
 		}
+		if n, pooled := p.shared.of(&p.attempt); pooled {
+			c.hear(&a, n)
+			info.Attempts = p.shared.count()
+		}
 	}
 	a.ended = time.Since(c.start)
+	info.Winner = a.who()
 	c.judge(&a)
 	if reason == SkipDisabled || reason == SkipDeadline { // it may be hedged another time
 		c.learnPassed(&a)
 	}
 	c.book(&a)
 	c.attemptDone(&a, true, false)
-	c.finish(c.at(a.ended), a.resp, a.err, CallInfo{Attempts: 1, Winner: a.id()})
+	c.finish(c.at(a.ended), a.resp, a.err, info)
 	return a.resp, a.err
 }
 
@@ -142,18 +148,38 @@ func (c *call) at(d time.Duration) time.Time { return c.start.Add(d) }
 type passing struct {
 	attempt // the context
 
-	sent http.Request
-	own  requestBody
+	shared flight
+	hooks  *Hooks
+	sent   http.Request
+	own    requestBody
+}
+
+func (p *passing) flight() *flight { return &p.shared }
+
+func (*passing) sendBegun(*attempt, time.Time) {}
+
+func (p *passing) sendEnded(e AttemptEvent) {
+	e.Endpoint, e.Host = p.ep.key.Name, p.ep.key.Host
+	p.hooks.attemptDone(p.Context, e)
 }
 
 // copy returns the request to send.
 func (p *passing) copy(req *http.Request) *http.Request {
+	p.carrier = p
 	p.sent = *req.WithContext(&p.attempt)
 	if hasBody(req) && !inMemory(req.Body) {
 		p.own.rc = req.Body
 		p.sent.Body = &p.own
 	}
 	return &p.sent
+}
+
+// hear takes over what a pool beneath has said of an attempt that has ended.
+func (c *call) hear(a *attempt, n note) {
+	a.heard = &n
+	if !n.sentAt.IsZero() {
+		a.began = n.sentAt.Sub(c.start)
+	}
 }
 
 // learnPassed takes in the latency of a call that was not hedged, if another one like it may be.
@@ -165,7 +191,8 @@ func (c *call) learnPassed(a *attempt) {
 	if a.acceptable && c.ep.hedge.Signal == SignalFirstByte && !bodiless(a.resp) {
 		b := &responseBody{rc: a.resp.Body, cancel: func(error) {}}
 		a.resp.Body = b
-		a.acceptable = b.peek() == nil
+		_, err := b.peek(1)
+		a.acceptable = err == nil
 		a.ended = time.Since(c.start)
 	}
 	if a.acceptable {
@@ -173,10 +200,11 @@ func (c *call) learnPassed(a *attempt) {
 	}
 }
 
-// learn takes in the latency of a primary that has succeeded, which is what the caller sees.
+// learn takes in the latency of a primary that has succeeded, which is what the caller sees, unless
+// it had to wait for a resource first.
 func (c *call) learn(a *attempt) {
-	c.ep.delays.completed(c.at(a.ended), a.ended)
-	c.learned = true
+	c.learned = a.began == 0
+	c.ep.delays.completed(c.at(a.ended), a.ended-a.began, c.learned)
 }
 
 // judge asks the policy functions what they make of the attempt's outcome. A panic in one passes through.
@@ -186,7 +214,7 @@ func (c *call) judge(a *attempt) {
 		a.failure = failure{host: true, endpoint: true}
 		return
 	}
-	a.acceptable = c.ep.hedge.Accept(a.resp)
+	a.acceptable = c.ep.hedge.Accept(a.resp) && (a.heard == nil || !a.heard.refused)
 	a.failure = failure{
 		host:     c.ep.host.circuit.cfg.Failure(a.resp),
 		endpoint: c.ep.circuit.cfg.Failure(a.resp),
@@ -258,7 +286,7 @@ func (c *call) attemptDone(a *attempt, won, superseded bool) {
 		return
 	}
 	e := AttemptEvent{
-		Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempt: a.id(), Err: a.err,
+		Endpoint: c.ep.key.Name, Host: c.ep.key.Host, Attempt: a.who(), Err: a.err,
 		Latency: a.ended - a.began, Won: won, Superseded: superseded,
 	}
 	if a.resp != nil {

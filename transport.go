@@ -37,7 +37,8 @@ type Config struct {
 // As with any RoundTripper, the caller must close the response body, which also frees what the attempt holds.
 type Transport struct {
 	base    http.RoundTripper
-	plain   bool // base is an *http.Transport: it leaves requests alone
+	plain   bool // base is an http.Transport
+	shares  bool // base leaves the headers of a request alone
 	hedge   HedgeConfig
 	breaker BreakerConfig
 	hooks   Hooks
@@ -75,6 +76,8 @@ func New(cfg Config) (*Transport, error) {
 		detach:  cfg.Detach,
 	}
 	_, t.plain = cfg.Base.(*http.Transport)
+	_, pool := cfg.Base.(*pooled)
+	t.shares = t.plain || pool
 	t.endpoints.init(cfg.MaxEndpoints)
 	t.routes.Store(&routes{unmatched: &route{hedge: t.hedge, breaker: t.breaker}})
 	return t, nil

@@ -72,13 +72,22 @@ func (w *Window) Add(now time.Time, d time.Duration) {
 	w.counts.add(i, observed)
 }
 
+// AddUnseen records a call that completed after d, for which its caller waited another time.
+func (w *Window) AddUnseen(now time.Time, d time.Duration) {
+	w.add(now, d, completed)
+}
+
 // AddCensored records a call that was cut off after d: it would have taken at least that long.
 func (w *Window) AddCensored(now time.Time, d time.Duration) {
+	w.add(now, d, censored)
+}
+
+func (w *Window) add(now time.Time, d time.Duration, k kind) {
 	i := bucketOf(w.mapping, d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rotateLocked(now)
-	w.counts.add(i, censored)
+	w.counts.add(i, k)
 }
 
 // Observe records that a caller waited for d, which does not tell how long the call would have taken. Such a sample folds

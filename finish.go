@@ -1,0 +1,260 @@
+package hedgerow
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+var (
+	errNoBody    = errors.New("hedgerow: pool: Request.GetBody returned no body")
+	errProxyBase = errors.New("hedgerow: pool: a Resource.Proxy needs an http.Transport under the pool; give the resource a Base")
+	errUnplaced  = errors.New("hedgerow: pool: no resource that the call does not use yet")
+)
+
+// A siblingError says that an attempt was cancelled because its resource cools or is disabled.
+type siblingError struct {
+	action Action
+	id     string
+}
+
+func (e *siblingError) Error() string {
+	if e.action == ActionDisable {
+		return fmt.Sprintf("hedgerow: pool: resource %q was disabled while the attempt ran", e.id)
+	}
+	return fmt.Sprintf("hedgerow: pool: resource %q went into cooldown while the attempt ran", e.id)
+}
+
+// checkLocal returns what net/http would refuse req for, whatever resource it goes to.
+func checkLocal(req *http.Request) error {
+	if err := checkRequest(req); err != nil {
+		return err
+	}
+	if req.Method != "" && !validToken(req.Method) {
+		return fmt.Errorf("hedgerow: invalid method %q", req.Method)
+	}
+	for name, values := range req.Header {
+		if !validToken(name) {
+			return fmt.Errorf("hedgerow: invalid header field name %q", name)
+		}
+		for _, v := range values {
+			if !validHeaderValue(v) {
+				return fmt.Errorf("hedgerow: invalid value of header field %q", name)
+			}
+		}
+	}
+	return nil
+}
+
+// isDialError reports whether err came before a connection was there, so that nothing can have been sent.
+func isDialError(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && (op.Op == "dial" || op.Op == "proxyconnect")
+}
+
+func isExhausted(err error) bool {
+	_, ok := errors.AsType[*ExhaustedError](err)
+	return ok
+}
+
+// noteSent counts a send.
+func (p *Pool) noteSent(a *try) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total.Attempts++
+	a.slot.m.attempts++
+	if a.known.Kind == AttemptRetry {
+		p.total.Retries++
+	}
+}
+
+func (p *Pool) isDoomed(s *slot) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.doomed != ActionDefault
+}
+
+// apply takes in the verdict of an attempt, and how long it took.
+func (p *Pool) apply(a *try, gone bool) {
+	now := a.end
+	p.mu.Lock()
+	s := a.slot
+	m := s.m
+	if !a.sent.IsZero() && (a.err == nil || gone) {
+		m.learn(a.end.Sub(a.sent), a.err != nil, now)
+	}
+	if v := a.verdict.Action; v == ActionOK || v == ActionNeutral {
+		s.committed = true // siblings leave it alone from here on
+	}
+	failed := a.err != nil && !a.unsent
+	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)
+	p.mu.Unlock()
+	e.run(p)
+	p.deliver()
+}
+
+// release frees the slot and ends the attempt's context. It is the end of a response body too.
+func (a *try) release(cause error) {
+	a.releaseSlot()
+	a.cancel(cause)
+}
+
+func (a *try) releaseSlot() {
+	if a.unstop != nil {
+		a.unstop()
+	}
+	a.freeSlot()
+}
+
+func (a *try) freeSlot() {
+	p := a.walk.p
+	p.mu.Lock()
+	p.releaseLocked(a.slot)
+	p.mu.Unlock()
+}
+
+// hand makes the outcome of an attempt the call's.
+func (w *walk) hand(a *try) (*http.Response, error) {
+	if w.last != nil {
+		w.last.drop()
+	}
+	if a.err != nil {
+		a.release(nil)
+		if gone, _ := callerGone(w.ctx, w.stopped); gone {
+			w.finish(func(t *poolTotals) { t.CallsCanceled++ })
+		} else {
+			w.finish(func(t *poolTotals) { t.CallsFailed++ })
+		}
+		return nil, a.slot.spec.Credential.redact(a.err)
+	}
+	w.finish(func(t *poolTotals) { t.CallsOK++ })
+	a.deliver()
+	return a.resp, nil
+}
+
+// deliver makes the response the caller's. It holds its slot until the body ends, at the latest until the caller's context
+// does.
+func (a *try) deliver() {
+	w := a.walk
+	a.resp.Request = w.req
+	conn, upgraded := a.resp.Body.(io.ReadWriteCloser)
+	upgraded = upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols
+	if !upgraded && (bodiless(a.resp) || !w.via.plain && declaredEmpty(a.resp, w.req.Method)) {
+		a.release(nil)
+		return
+	}
+	if w.ctx.Done() != nil {
+		a.unstop = context.AfterFunc(w.ctx, a.freeSlot)
+	}
+	a.resp.Body = &a.body
+	if upgraded {
+		a.resp.Body = upgradedBody(&a.body, conn)
+	}
+}
+
+// stop ends the call without another attempt: with the last response, else with an error.
+func (w *walk) stop(why refusal) (*http.Response, error) {
+	if gone, _ := callerGone(w.ctx, w.stopped); gone && w.last == nil && w.attempts == 0 || gone && why.reason == 0 {
+		return nil, w.gone()
+	}
+	if w.isHedge() && w.attempts == 0 {
+		w.tell(func(n *note) { n.unplaced = true })
+		w.closeBody()
+		w.ended = true // it counts nowhere
+		return nil, errUnplaced
+	}
+	if a := w.last; a != nil {
+		w.tell(func(n *note) { n.refused = true })
+		a.resp.Request = w.req
+		if _, kept := a.resp.Body.(*keptBody); kept {
+			a.cancel(nil)
+		} else if bodiless(a.resp) {
+			a.cancel(nil)
+		} else {
+			a.resp.Body = &a.body
+		}
+		w.finish(func(t *poolTotals) { t.CallsExhausted++ })
+		return a.resp, nil
+	}
+	if w.attempts == 0 {
+		w.closeBody()
+	}
+	if w.attempts == 1 && !w.sibling && w.lastError != nil && w.lastCode == 0 {
+		w.finish(func(t *poolTotals) { t.CallsFailed++ })
+		return nil, w.lastError
+	}
+	err := &ExhaustedError{
+		Pool: w.p.cfg.Name, Reason: why.reason, Attempts: w.attempts, LastStatus: w.lastCode,
+		NextAvailable: why.next, Err: w.lastError, Resources: w.p.Snapshot(),
+	}
+	w.finish(func(t *poolTotals) { t.CallsExhausted++ })
+	if w.p.cfg.Synthetic429 {
+		w.tell(func(n *note) { n.refused = true })
+		return err.response(w.req, time.Now()), nil
+	}
+	return nil, err
+}
+
+// refuse ends a call with a local error.
+func (w *walk) refuse(err error) error {
+	w.closeBody()
+	if gone, _ := callerGone(w.ctx, w.stopped); gone {
+		w.finish(func(t *poolTotals) { t.CallsCanceled++ })
+	} else {
+		w.finish(func(t *poolTotals) { t.CallsFailed++ })
+	}
+	return err
+}
+
+// gone ends a call whose caller has given up.
+func (w *walk) gone() error {
+	if w.last != nil {
+		w.last.drop()
+	}
+	if w.attempts == 0 {
+		w.closeBody()
+	}
+	w.finish(func(t *poolTotals) { t.CallsCanceled++ })
+	return goneError(w.ctx)
+}
+
+func (w *walk) closeBody() {
+	if w.req.Body != nil {
+		_ = w.req.Body.Close() // nothing was sent
+	}
+}
+
+func (w *walk) finish(add func(*poolTotals)) {
+	w.ended = true
+	w.p.count(add)
+}
+
+// upgradedBody returns the body of a 101, whose slot is held until it is closed: an io.ReadWriteCloser, with the CloseWrite
+// of conn if that has one.
+func upgradedBody(b *responseBody, conn io.ReadWriteCloser) io.ReadCloser {
+	if half, ok := conn.(closeWriter); ok {
+		return struct {
+			*responseBody
+			io.Writer
+			closeWriter
+		}{b, conn, half}
+	}
+	return struct {
+		*responseBody
+		io.Writer
+	}{b, conn}
+}
+
+type closeWriter interface{ CloseWrite() error }
+
+// A keptBody is what was read of a response before another attempt.
+type keptBody struct{ *bytes.Reader }
+
+func newKeptBody(data []byte) io.ReadCloser { return &keptBody{bytes.NewReader(data)} }
+
+func (*keptBody) Close() error { return nil }

@@ -1,0 +1,206 @@
+package hedgerow
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A member is one stay of a resource in the pool: removing and adding an ID again makes a new one. All its fields are
+// guarded by the pool's mutex.
+//
+// Attempts are ordered by the pool's sequence number. A cooldown counts, and so moves on in the table, only if its
+// attempt was acquired after the last one that counted: one burst is one step. Failures in a row are counted likewise,
+// and an OK clears only what is older than its attempt.
+type member struct {
+	*spec
+
+	gone    bool
+	limiter *rate.Limiter // nil: no limit
+	slots   []*slot       // the attempts that hold one
+
+	disabled bool
+	byAdmin  bool      // disabled by the admin, so never probed
+	probeAt  time.Time // disabled by a verdict: when a probe is let through; zero: never
+	cooling  bool      // as stored: it ends at until, which is noticed at the next pick
+	until    time.Time
+	ended    time.Time // when the latest cooldown ended by itself
+	cool     escalation
+	reason   string // of the last cooldown or disable
+	probing  bool   // recovering: one attempt at a time
+	probe    *slot  // the attempt that decides on recovery
+	scopes   map[string]*scopeRest
+
+	fail escalation // transport failures in a row
+	rest time.Time  // after them, a preference only
+
+	used      uint64    // seq of the latest acquisition; 0: never
+	usedAt    time.Time // of it
+	latency   float64   // moving average in ns
+	latencyAt time.Time // of the latest sample
+
+	attempts, successes, cooldowns, disables, siblings uint64
+}
+
+// An escalation counts bad outcomes in a row.
+type escalation struct {
+	count int
+	seq   uint64 // attempts up to this one belong to the burst that was counted last
+}
+
+// step counts one more, unless the attempt belongs to the burst that was counted last. latest is the pool's seq.
+func (e *escalation) step(attempt, latest uint64) {
+	if attempt > e.seq {
+		e.count++
+		e.seq = latest
+	}
+}
+
+// A scopeRest is the cooldown of a member for one scope key.
+type scopeRest struct {
+	until time.Time
+	cool  escalation
+}
+
+// A slot is the place of one attempt on a member, from acquisition to the end of its response body.
+type slot struct {
+	m          *member
+	spec       *spec // as it was at acquisition
+	seq        uint64
+	start      time.Time
+	key        string // scope key
+	probe      bool
+	replayable bool // siblings may cancel it
+	committed  bool // its response is the caller's: siblings leave it alone
+	released   bool
+	doomed     Action // not ActionDefault: a sibling has cancelled it, and by what
+	cancel     context.CancelCauseFunc
+}
+
+func newMember(s *spec) *member { return &member{spec: s, limiter: s.newLimiter()} }
+
+// state returns the state as of now.
+func (m *member) state(now time.Time) ResourceState {
+	switch {
+	case m.disabled:
+		return ResourceDisabled
+	case m.cooling && m.until.After(now):
+		return ResourceCooling
+	}
+	return ResourceHealthy
+}
+
+// inFlightLocked returns how many attempts count toward MaxInFlight: also those that drain on an earlier stay of the ID. mu must
+// be held.
+func (p *Pool) inFlightLocked(m *member) int { return len(m.slots) + p.drains[m.ID] }
+
+// full reports whether m is at its cap. mu must be held.
+func (p *Pool) fullLocked(m *member) bool {
+	return m.MaxInFlight > 0 && p.inFlightLocked(m) >= m.MaxInFlight
+}
+
+// recoverLocked notices the end of a cooldown. mu must be held.
+func (p *Pool) recoverLocked(m *member, now time.Time) {
+	if !m.cooling || m.until.After(now) {
+		return
+	}
+	m.cooling = false
+	m.ended, m.until = m.until, time.Time{}
+	if m.disabled {
+		return
+	}
+	m.probing, m.probe = p.cfg.ProbeOnRecovery, nil
+	p.eventLocked(m, ResourceEvent{From: ResourceCooling, To: ResourceHealthy})
+}
+
+// releaseLocked gives the slot back, once. mu must be held.
+func (p *Pool) releaseLocked(s *slot) {
+	if s.released {
+		return
+	}
+	s.released = true
+	m := s.m
+	wasFull := m.MaxInFlight > 0
+	i := slices.Index(m.slots, s)
+	m.slots[i] = m.slots[len(m.slots)-1]
+	m.slots = m.slots[:len(m.slots)-1]
+	if m.gone {
+		if p.drains[m.ID]--; p.drains[m.ID] == 0 {
+			delete(p.drains, m.ID)
+		}
+	}
+	if s == m.probe {
+		m.probe = nil // it ended without a verdict on the resource
+		wasFull = true
+	}
+	if wasFull {
+		p.changeLocked()
+	}
+}
+
+// leaveLocked ends the stay of a member, whose attempts drain. mu must be held.
+func (p *Pool) leaveLocked(m *member) {
+	m.gone = true
+	if n := len(m.slots); n > 0 {
+		p.drains[m.ID] += n
+	}
+	bare := *m.spec // without the secret
+	bare.Credential = Credential{}
+	m.spec = &bare
+}
+
+// changeLocked wakes the waiters, who look again. mu must be held.
+func (p *Pool) changeLocked() {
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// learn takes in a latency of the member; at least says that it would have taken longer. mu must be held.
+func (m *member) learn(d time.Duration, atLeast bool, now time.Time) {
+	old := m.latencyLocked(now)
+	if atLeast && float64(d) <= old {
+		return
+	}
+	if m.latencyAt.IsZero() {
+		m.latency = float64(d)
+	} else {
+		m.latency = old + latencyWeight*(float64(d)-old)
+	}
+	m.latencyAt = now
+}
+
+// The moving average of a member's latency gives a new sample this weight, and loses half of itself in this time, so that
+// a resource that was slow is tried again.
+const (
+	latencyWeight = 0.2
+	latencyFades  = 10 * time.Second
+)
+
+// latencyLocked returns the moving average as of now. mu must be held.
+func (m *member) latencyLocked(now time.Time) float64 {
+	if m.latencyAt.IsZero() {
+		return 0
+	}
+	return m.latency * math.Exp2(-float64(max(now.Sub(m.latencyAt), 0))/float64(latencyFades))
+}
+
+// latest returns the later of two times.
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// earliest returns the earlier of two times.
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

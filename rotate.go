@@ -1,0 +1,390 @@
+package hedgerow
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Wrap returns the pool in front of next, which carries the attempts; nil: [http.DefaultTransport]. It may be called
+// often, and all results share the pool's state. The result also has CloseIdleConnections and Unwrap.
+//
+// A response holds its resource's slot until its body ends, so callers must close it, as with any RoundTripper.
+func (p *Pool) Wrap(next http.RoundTripper) http.RoundTripper {
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	w := &pooled{pool: p, next: next}
+	if t, ok := next.(*http.Transport); ok {
+		w.plain = true
+		w.proxied = sync.OnceValue(func() *http.Transport {
+			clone := t.Clone()
+			clone.Proxy = func(req *http.Request) (*url.URL, error) {
+				if proxy, ok := req.Context().Value(proxyKey{}).(Proxy); ok && !proxy.IsZero() {
+					return proxy.url()
+				}
+				return nil, nil
+			}
+			return clone
+		})
+	}
+	return w
+}
+
+// pooled is a pool in front of a transport.
+type pooled struct {
+	pool    *Pool
+	next    http.RoundTripper
+	plain   bool                   // next is an http.Transport
+	proxied func() *http.Transport // the clone of next for resources with a Proxy; nil: next cannot have one
+}
+
+type proxyKey struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req == nil {
+		return nil, errNilRequest
+	}
+	if !w.pool.actsOn(req) {
+		w.pool.count(func(t *poolTotals) { t.PassedThrough++ })
+		return w.next.RoundTrip(req)
+	}
+	c := &walk{p: w.pool, via: w, req: req, ctx: req.Context()}
+	return c.run() //nolint:contextcheck // each attempt has a child of the request's
+}
+
+// Unwrap returns what the pool is in front of.
+func (w *pooled) Unwrap() http.RoundTripper { return w.next }
+
+// CloseIdleConnections closes those of every transport that carries attempts.
+func (w *pooled) CloseIdleConnections() {
+	closeIdle(w.next)
+	for _, base := range w.pool.bases() {
+		closeIdle(base)
+	}
+	if w.proxied != nil && w.pool.hasProxies() {
+		w.proxied().CloseIdleConnections()
+	}
+}
+
+// actsOn reports whether the pool acts on a call.
+func (p *Pool) actsOn(req *http.Request) bool {
+	return p.hosts == nil || req.URL != nil && p.hosts[originOf(req.URL)]
+}
+
+// A walk is one call on its way over the resources.
+type walk struct {
+	p     *Pool
+	via   *pooled
+	req   *http.Request   // the caller's
+	ctx   context.Context //nolint:containedctx // a walk is what the context is of
+	opts  Call
+	outer *attempt // of a Transport above; nil: there is none, or a pool between
+
+	stopped    <-chan struct{} // the request's Cancel
+	key        string          // scope key
+	replayable bool            // may be sent more than once
+	rewindable bool            // has no body, or one that can be had again
+	ended      bool
+
+	waiting  time.Duration // what may still be waited for a resource
+	attempts int           // begun
+	tried    []*member
+	room     [4]*member // for tried
+
+	last      *try // the latest attempt that got a response, which is kept
+	lastCode  int
+	lastError error         // of the latest attempt
+	sibling   bool          // lastError is what a sibling's verdict said
+	now       *try          // the latest attempt
+	before    *AttemptEvent // the latest attempt that was sent
+
+	first try
+}
+
+// run is the walk: acquire, send, judge, and on to the next resource while that is safe and makes sense.
+func (w *walk) run() (*http.Response, error) {
+	defer w.leave()
+	if err := w.open(); err != nil {
+		return nil, w.refuse(err)
+	}
+	var acquired *slot
+	var why refusal
+	for {
+		if gone, _ := callerGone(w.ctx, w.stopped); gone {
+			return nil, w.gone()
+		}
+		if acquired, why = w.acquire(); acquired == nil {
+			return w.stop(why)
+		}
+		a := w.begin(acquired)
+		if err := a.make(); err != nil {
+			return w.stop(refusal{reason: ExhaustedAttempts})
+		}
+		w.keep()
+		a.send()
+		if done := w.judge(a); done {
+			return w.hand(a)
+		}
+		if !w.mayRepeat(a) {
+			return w.stop(refusal{reason: ExhaustedAttempts})
+		}
+	}
+}
+
+// open reads what the call wants. An error ends it before a resource is picked.
+func (w *walk) open() error {
+	w.stopped = w.req.Cancel //nolint:staticcheck // http.Client.Timeout closes it
+	w.tried = w.room[:0]
+	if opts := callFrom(w.ctx); opts != nil {
+		w.opts = *opts
+	}
+	above := markFrom(w.ctx)
+	if w.outer, _ = above.(*attempt); w.outer != nil {
+		w.outer.enter()
+	}
+	if err := checkLocal(w.req); err != nil {
+		return err
+	}
+	if gone, _ := callerGone(w.ctx, w.stopped); gone {
+		return goneError(w.ctx)
+	}
+	w.key = w.opts.ScopeKey
+	if w.key == "" && w.p.cfg.ScopeOf != nil {
+		w.policy(func() { w.key = w.p.cfg.ScopeOf(w.req) })
+	}
+	w.replayable = replayableRequest(w.req) || w.opts.Idempotent || above != nil && above.mayRepeat()
+	w.rewindable = !hasBody(w.req) || w.req.GetBody != nil
+	switch {
+	case w.isHedge() || w.opts.Wait < 0:
+	case w.opts.Wait > 0:
+		w.waiting = w.opts.Wait
+	default:
+		w.waiting = w.p.cfg.Wait
+	}
+	if w.p.retry != nil && !w.isHedge() {
+		w.p.retry.deposit(time.Now())
+	}
+	return nil
+}
+
+// isHedge reports whether the call is a hedge, which takes no resource that its call uses, and never waits.
+func (w *walk) isHedge() bool { return w.outer != nil && w.outer.hedge }
+
+// tell tells the Transport above something of the attempt.
+func (w *walk) tell(change func(*note)) {
+	if w.outer != nil {
+		w.outer.tell(change)
+	}
+}
+
+// policy runs a function of the user's that decides something. A panic passes through, and is one for the goroutine that
+// called RoundTrip, also if this is another.
+func (w *walk) policy(f func()) {
+	done := false
+	defer func() {
+		if !done {
+			w.tell(func(n *note) { n.policy = true })
+		}
+	}()
+	f()
+	done = true
+}
+
+// A refusal says why a call gets no further attempt.
+type refusal struct {
+	reason ExhaustedReason
+	next   time.Time // when the first resource is due; zero: not known
+}
+
+// acquire gets a slot for the next attempt. It waits as the call may, for a resource, or for the pause before the same
+// resource is tried again. nil: there is none to be had.
+func (w *walk) acquire() (*slot, refusal) {
+	wish := wish{
+		req: w.req, key: w.key, replayable: w.replayable && w.rewindable, repeatable: w.rewindable,
+		tried: w.tried, hedge: w.isHedge(),
+	}
+	if w.outer != nil {
+		wish.others = w.outer.others()
+	}
+	if w.attempts == 0 && !wish.hedge {
+		wish.affinity = w.opts.Affinity
+	}
+	wish.untried = w.attempts > 0 && w.p.cfg.RetryDelay > 0
+	for {
+		s, pl, changed := w.try(&wish)
+		switch {
+		case s != nil:
+			return s, refusal{}
+		case wish.untried: // a tried one may do, after a pause
+			if !w.mayPause(&wish) {
+				wish.untried = false
+				continue
+			}
+			if stop, refused := w.pause(); stop {
+				return nil, refused
+			}
+			wish.untried = false
+		default:
+			if stop, refused := w.wait(&wish, pl, changed); stop {
+				return nil, refused
+			}
+		}
+	}
+}
+
+// try picks once. Without a slot it returns what there is to wait for.
+func (w *walk) try(wish *wish) (s *slot, pl plan, changed <-chan struct{}) {
+	p := w.p
+	defer p.deliver() // not under the lock
+	w.policy(func() { // a Selector
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		now := time.Now()
+		m := p.pickLocked(now, wish)
+		if m == nil && p.cfg.ForceSoonest && !wish.untried {
+			m = p.soonestLocked(now, wish)
+		}
+		if m != nil {
+			s = p.takeLocked(m, now, wish)
+			w.tell(func(n *note) { n.using = m })
+			return
+		}
+		pl = p.planLocked(now, wish)
+		if w.waiting > 0 {
+			if p.changed == nil {
+				p.changed = make(chan struct{})
+			}
+			changed = p.changed
+		}
+	})
+	return s, pl, changed
+}
+
+// mayPause reports whether a resource that was tried is eligible, so that a pause is what the call needs.
+func (w *walk) mayPause(wish *wish) bool {
+	p := w.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, m := range w.tried {
+		if !m.gone && p.eligibleLocked(m, now, wish) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits before the same resource is tried again. A pause that would not end before the deadline is not begun.
+func (w *walk) pause() (stop bool, why refusal) {
+	d := time.Duration(float64(w.p.cfg.RetryDelay) * (0.5 + w.p.jitter()))
+	if deadline, ok := w.ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return true, refusal{reason: ExhaustedDeadline}
+	}
+	w.keep()
+	w.sleep(d, nil)
+	gone, _ := callerGone(w.ctx, w.stopped)
+	return gone, refusal{}
+}
+
+// wait waits until a resource may have become eligible.
+func (w *walk) wait(wish *wish, pl plan, changed <-chan struct{}) (stop bool, why refusal) {
+	now := time.Now()
+	why = refusal{reason: ExhaustedNoResource, next: pl.due}
+	if w.waiting <= 0 || pl.due.IsZero() && !pl.event {
+		return true, why
+	}
+	end := now.Add(w.waiting)
+	deadline, limited := w.ctx.Deadline()
+	if !pl.event {
+		switch {
+		case limited && !pl.due.Before(deadline):
+			why.reason = ExhaustedDeadline
+			return true, why
+		case !pl.due.Before(end):
+			return true, why
+		}
+	}
+	until := end
+	if !pl.due.IsZero() && pl.due.Before(end) {
+		// Not all at one instant, and not later than the call may wait.
+		until = pl.due.Add(time.Duration(float64(w.p.cfg.RetryDelay) * w.p.jitter()))
+		until = earliest(until, end)
+		if wish.notBefore.IsZero() || !now.Before(wish.notBefore) {
+			wish.planned, wish.notBefore = now, until
+		} else {
+			until = earliest(latest(wish.notBefore, pl.due), end)
+		}
+	}
+	w.keep()
+	w.sleep(until.Sub(now), changed)
+	w.waiting -= time.Since(now)
+	gone, _ := callerGone(w.ctx, w.stopped)
+	return gone, refusal{}
+}
+
+// sleep waits for d, until the caller gives up, or until something changes.
+func (w *walk) sleep(d time.Duration, changed <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-w.ctx.Done():
+	case <-w.stopped:
+	}
+}
+
+// mayRepeat reports whether another attempt may follow one that ended badly.
+func (w *walk) mayRepeat(a *try) bool {
+	if w.attempts >= w.maxAttempts() || !w.rewindable {
+		return false
+	}
+	switch {
+	case w.sibling, a.unsent:
+		return true
+	case a.resp != nil && a.verdict.Action != ActionRetry: // the server has refused before it acted
+		return true
+	case !w.replayable && !isDialError(a.err):
+		return false
+	case a.verdict.Action == ActionRetry && w.p.retry != nil && !w.p.retry.take(a.end):
+		w.p.count(func(t *poolTotals) { t.RetriesRefused++ })
+		return false
+	}
+	return true
+}
+
+func (w *walk) maxAttempts() int {
+	if w.p.cfg.MaxAttempts > 0 {
+		return w.p.cfg.MaxAttempts
+	}
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	return min(max(len(w.p.members), minMaxAttempts), maxMaxAttempts)
+}
+
+// leave ends a walk that a policy function, a base transport or a hook has ended by a panic or by ending the goroutine, if
+// that is how it ended.
+func (w *walk) leave() {
+	if w.ended {
+		return
+	}
+	if w.last != nil {
+		w.last.drop()
+	}
+	w.p.abandon(w)
+}
+
+// abandon gives back what a walk holds that ended by a panic.
+func (p *Pool) abandon(w *walk) {
+	if w.now != nil {
+		w.now.release(nil)
+		if w.now.resp != nil && w.now.resp.Body != nil {
+			_ = w.now.body.Close()
+		}
+	}
+	w.finish(func(t *poolTotals) { t.CallsFailed++ })
+}

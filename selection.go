@@ -1,0 +1,343 @@
+package hedgerow
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// A Strategy picks among the eligible resources of a [Pool].
+type Strategy int
+
+const (
+	// RoundRobin picks the one with the fewest attempts in flight, of these the least recently used, then by pool order.
+	RoundRobin Strategy = iota
+	// PrimaryBackup picks the first in pool order.
+	PrimaryBackup
+	// Random picks any, each with the same probability.
+	Random
+	// Weighted picks any, in proportion to Weight.
+	Weighted
+	// LeastLatency picks the better of two random ones, by the moving average of the latency times the attempts in flight
+	// and one (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001).
+	LeastLatency
+)
+
+// String returns round_robin, primary_backup, random, weighted or least_latency.
+func (s Strategy) String() string {
+	return enumName("Strategy", int(s), "round_robin", "primary_backup", "random", "weighted", "least_latency")
+}
+
+// MarshalText returns what String returns.
+func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// A Candidate is an eligible resource as a [Selector] sees it.
+type Candidate struct {
+	// ID and Group are those of the resource.
+	ID, Group string
+	// Weight is the resource's, 1 if it has none.
+	Weight float64
+	// InFlight is how many attempts hold a slot.
+	InFlight int
+	// LastUsed is when the latest attempt was started; zero: never.
+	LastUsed time.Time
+}
+
+// A Selector returns the index of its choice; any other number means none. It runs under the pool's lock: it must not
+// block or call the pool, nor keep the slice. A panic reaches the caller of RoundTrip and leaves the pool usable.
+type Selector func(req *http.Request, eligible []Candidate) int
+
+// A wish is what an attempt needs of a resource.
+type wish struct {
+	req        *http.Request
+	key        string    // scope key; "": none
+	affinity   string    // not "": picks by rendezvous hashing
+	replayable bool      // siblings may cancel the attempt
+	repeatable bool      // another resource may be tried if it is a probe that fails
+	tried      []*member // resources that come after the others
+	untried    bool      // only those not tried
+	hedge      bool      // takes none that others use, that rests, or that would be a probe
+	others     []*member // what other attempts of the call use
+
+	// A waiter that was woken before its time does not take what has only become eligible by the end of a cooldown.
+	planned, notBefore time.Time
+}
+
+// takeLocked registers an attempt on a member. mu must be held since it was picked.
+func (p *Pool) takeLocked(m *member, now time.Time, w *wish) *slot {
+	p.seq++
+	s := &slot{m: m, spec: m.spec, seq: p.seq, start: now, key: w.key, replayable: w.replayable}
+	if m.probing || m.disabled {
+		m.probe = s
+		s.probe = true
+	}
+	if m.limiter != nil {
+		m.limiter.AllowN(now, 1)
+	}
+	m.slots = append(m.slots, s)
+	m.used, m.usedAt = p.seq, now
+	return s
+}
+
+// pickLocked offers the best class of the eligible resources to the strategy. Better are resources not tried before those
+// tried, then those that do not rest after failures, then those of a lower tier. mu must be held.
+func (p *Pool) pickLocked(now time.Time, w *wish) *member {
+	p.offered = p.offered[:0]
+	best := class{tried: true, resting: true, tier: int(^uint(0) >> 1)}
+	for _, m := range p.members {
+		p.recoverLocked(m, now)
+		if !p.eligibleLocked(m, now, w) {
+			continue
+		}
+		c := class{tried: w.used(m), resting: m.rest.After(now), tier: m.Tier}
+		if c.tried && w.untried || c.resting && w.hedge || best.before(c) {
+			continue
+		}
+		if c.before(best) {
+			best = c
+			p.offered = p.offered[:0]
+		}
+		p.offered = append(p.offered, m)
+	}
+	switch {
+	case len(p.offered) == 0:
+		return nil
+	case best.resting:
+		return slices.MinFunc(p.offered, func(a, b *member) int { return a.rest.Compare(b.rest) })
+	case w.affinity != "":
+		return p.rendezvous(w.affinity)
+	case p.cfg.Selector != nil:
+		return p.selectLocked(w.req)
+	}
+	return p.chooseLocked(now)
+}
+
+// used reports whether the call has tried m, or is trying it.
+func (w *wish) used(m *member) bool {
+	return slices.Contains(w.tried, m) || slices.Contains(w.others, m)
+}
+
+// A class orders what is offered.
+type class struct {
+	tried, resting bool
+	tier           int
+}
+
+func (c class) before(d class) bool {
+	switch {
+	case c.tried != d.tried:
+		return !c.tried
+	case c.resting != d.resting:
+		return !c.resting
+	}
+	return c.tier < d.tier
+}
+
+// eligibleLocked reports whether m may carry an attempt now. mu must be held.
+func (p *Pool) eligibleLocked(m *member, now time.Time, w *wish) bool {
+	switch {
+	case w.hedge && slices.Contains(w.others, m):
+		return false
+	case m.disabled:
+		return w.repeatable && !w.hedge && m.mayProbe(now) && !p.fullLocked(m)
+	case m.cooling: // until it is over, which was looked at before
+		return false
+	case w.early(m.ended, now):
+		return false
+	case m.probing && m.probe != nil, p.fullLocked(m):
+		return false
+	case !m.hasToken(now):
+		return false
+	}
+	if r := m.scopes[w.key]; r != nil && w.key != "" {
+		if r.until.After(now) || w.early(r.until, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// mayProbe reports whether a disabled member is due for a probe.
+func (m *member) mayProbe(now time.Time) bool {
+	return !m.byAdmin && !m.probeAt.IsZero() && !m.probeAt.After(now) && m.probe == nil
+}
+
+func (m *member) hasToken(now time.Time) bool {
+	return m.limiter == nil || m.limiter.TokensAt(now) >= 1
+}
+
+// early reports whether a rest that ended at until is one that a waiter should not use yet.
+func (w *wish) early(until, now time.Time) bool {
+	return now.Before(w.notBefore) && until.After(w.planned)
+}
+
+// chooseLocked picks among what is offered by the strategy. mu must be held.
+func (p *Pool) chooseLocked(now time.Time) *member {
+	switch p.cfg.Strategy {
+	case PrimaryBackup:
+		return p.offered[0]
+	case Random:
+		return p.offered[rand.IntN(len(p.offered))] //nolint:gosec // spreads load, keeps no secret
+	case Weighted:
+		return weighted(p.offered)
+	case LeastLatency:
+		return p.fasterLocked(now)
+	default:
+		return p.fewestLocked()
+	}
+}
+
+// fewestLocked picks for RoundRobin. mu must be held.
+func (p *Pool) fewestLocked() *member {
+	best := p.offered[0]
+	busy := p.inFlightLocked(best)
+	for _, m := range p.offered[1:] {
+		if n := p.inFlightLocked(m); n < busy || n == busy && m.used < best.used {
+			best, busy = m, n
+		}
+	}
+	return best
+}
+
+// fasterLocked picks for LeastLatency. mu must be held.
+func (p *Pool) fasterLocked(now time.Time) *member {
+	n := len(p.offered)
+	if n == 1 {
+		return p.offered[0]
+	}
+	i, j := rand.IntN(n), rand.IntN(n-1) //nolint:gosec // spreads load, keeps no secret
+	if j >= i {
+		j++
+	}
+	a, b := p.offered[i], p.offered[j]
+	if p.loadLocked(b, now) < p.loadLocked(a, now) {
+		return b
+	}
+	return a
+}
+
+// loadLocked is what LeastLatency compares. mu must be held.
+func (p *Pool) loadLocked(m *member, now time.Time) float64 {
+	return m.latencyLocked(now) * float64(p.inFlightLocked(m)+1)
+}
+
+// weighted picks in proportion to weight. The weights are halved, so that their sum is finite.
+func weighted(offered []*member) *member {
+	var sum float64
+	n := float64(len(offered))
+	for _, m := range offered {
+		sum += m.Weight / n
+	}
+	at := rand.Float64() * sum //nolint:gosec // spreads load, keeps no secret
+	for _, m := range offered {
+		if at -= m.Weight / n; at < 0 {
+			return m
+		}
+	}
+	return offered[len(offered)-1]
+}
+
+// rendezvous picks by the highest hash of key and resource (Thaler and Ravishankar, "Using Name-Based Mappings to Increase
+// Hit Rates", IEEE/ACM ToN 1998): when a resource drops out, only its keys move.
+func (p *Pool) rendezvous(key string) *member {
+	h := hashString(key)
+	best := p.offered[0]
+	top := mix(h ^ best.hash)
+	for _, m := range p.offered[1:] {
+		if score := mix(h ^ m.hash); score > top {
+			best, top = m, score
+		}
+	}
+	return best
+}
+
+// selectLocked asks the Selector. mu must be held.
+func (p *Pool) selectLocked(req *http.Request) *member {
+	candidates := make([]Candidate, len(p.offered))
+	for i, m := range p.offered {
+		candidates[i] = Candidate{
+			ID: m.ID, Group: m.Group, Weight: m.Weight, InFlight: p.inFlightLocked(m), LastUsed: m.usedAt,
+		}
+	}
+	if i := p.cfg.Selector(req, candidates); i >= 0 && i < len(candidates) {
+		return p.offered[i]
+	}
+	return nil
+}
+
+// A plan says what a call that found nothing eligible can wait for.
+type plan struct {
+	due   time.Time // the earliest instant at which a resource is eligible by itself; zero: none is known
+	event bool      // the end of an attempt can make one eligible
+}
+
+// planLocked looks at why nothing is eligible. mu must be held.
+func (p *Pool) planLocked(now time.Time, w *wish) plan {
+	var pl plan
+	for _, m := range p.members {
+		if w.hedge && slices.Contains(w.others, m) {
+			continue
+		}
+		due := now
+		switch {
+		case m.disabled && (m.byAdmin || m.probeAt.IsZero() || !w.repeatable):
+			continue
+		case m.disabled:
+			due = latest(due, m.probeAt)
+		case m.cooling:
+			due = latest(due, m.until)
+		}
+		if r := m.scopes[w.key]; r != nil && w.key != "" {
+			due = latest(due, r.until)
+		}
+		if m.limiter != nil {
+			if missing := 1 - m.limiter.TokensAt(now); missing > 0 {
+				due = latest(due, now.Add(time.Duration(missing/m.RateLimit*float64(time.Second))+1))
+			}
+		}
+		if p.fullLocked(m) || m.probe != nil && (m.probing || m.disabled) {
+			pl.event = true
+			continue
+		}
+		if pl.due.IsZero() || due.Before(pl.due) {
+			pl.due = due
+		}
+	}
+	return pl
+}
+
+// soonestLocked picks the cooling resource that is due first, for ForceSoonest; nil: none is cooling. mu must be held.
+func (p *Pool) soonestLocked(now time.Time, w *wish) *member {
+	var best *member
+	var first time.Time
+	for _, m := range p.members {
+		if m.disabled || p.fullLocked(m) || !m.hasToken(now) || w.hedge {
+			continue
+		}
+		due := m.until
+		if r := m.scopes[w.key]; r != nil && w.key != "" {
+			due = latest(due, r.until)
+		}
+		if due.After(now) && (best == nil || due.Before(first)) {
+			best, first = m, due
+		}
+	}
+	return best
+}
+
+// hashString is FNV-1a, which is the same in every process.
+func hashString(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+func mix(h uint64) uint64 {
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}

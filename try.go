@@ -1,0 +1,275 @@
+package hedgerow
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// What is kept of a response that another attempt may replace, until that one has answered.
+const keepBytes = 64 << 10
+
+// A try is one attempt on one resource, and the context of its request.
+type try struct {
+	context.Context //nolint:containedctx // it is one
+
+	walk   *walk
+	slot   *slot
+	known  Attempt // to layers beneath
+	cancel context.CancelCauseFunc
+	req    http.Request
+	value  [1]string // of the credential's header field
+	sent   time.Time // zero: it was not
+	own    *requestBody
+	unstop func() bool // stops the release at the end of the caller's context
+
+	resp    *http.Response
+	err     error
+	end     time.Time
+	body    responseBody
+	verdict Verdict
+	unsent  bool // it failed before anything was sent
+}
+
+// Value returns the try for the key that attempts have in contexts, else what the context of the call has.
+func (a *try) Value(key any) any {
+	switch key {
+	case attemptKey{}:
+		return a
+	case proxyKey{}:
+		return a.slot.spec.Proxy
+	}
+	return a.Context.Value(key)
+}
+
+func (a *try) id() Attempt { return a.known }
+
+func (a *try) mayRepeat() bool { return a.walk.replayable }
+
+// begin starts an attempt on the slot.
+func (w *walk) begin(s *slot) *try {
+	a := &w.first
+	if w.attempts > 0 {
+		a = new(try)
+	}
+	*a = try{walk: w, slot: s}
+	a.Context, a.cancel = context.WithCancelCause(w.ctx)
+	w.p.mu.Lock()
+	s.cancel = a.cancel
+	doomed := s.doomed != ActionDefault
+	w.p.mu.Unlock()
+	if doomed { // before it could be cancelled
+		a.cancel(ErrSuperseded)
+	}
+	a.known = Attempt{Number: w.attempts, Pool: w.p.cfg.Name, Resource: s.spec.ID}
+	if w.attempts > 0 {
+		a.known.Kind = AttemptRetry
+	}
+	w.now = a
+	w.attempts++
+	w.tried = append(w.tried, s.m)
+	return a
+}
+
+// make makes the attempt's request. An error says that its body cannot be had again.
+func (a *try) make() error {
+	w, s := a.walk, a.slot.spec
+	a.req = *w.req.WithContext(a)
+	if w.attempts > 1 && hasBody(w.req) {
+		body, err := w.req.GetBody()
+		if err != nil || body == nil {
+			a.release(nil)
+			return errors.Join(err, errNoBody)
+		}
+		a.req.Body = body
+	}
+	if hasBody(&a.req) && !inMemory(a.req.Body) {
+		a.own = &requestBody{rc: a.req.Body}
+		a.req.Body = a.own
+	}
+	a.req.Header = w.req.Header.Clone()
+	if s.upstream != nil || s.Credential.setsURL() || !w.via.plain {
+		a.address(s)
+	}
+	return nil
+}
+
+// address gives the request its URL and Host.
+func (a *try) address(s *spec) {
+	u := *a.req.URL
+	if up := s.upstream; up != nil {
+		custom := a.req.Host != "" && a.req.Host != u.Host
+		u.Scheme, u.Host, u.User = up.Scheme, up.Host, nil
+		if !custom {
+			a.req.Host = up.Host
+		}
+		if base := strings.TrimSuffix(up.EscapedPath(), "/"); base != "" {
+			path := u.EscapedPath()
+			if !strings.HasPrefix(path, "/") {
+				path = "/" + path
+			}
+			u.RawPath = base + path
+			u.Path = joinPath(up.Path, u.Path)
+		}
+	}
+	a.req.URL = &u
+}
+
+// joinPath puts base in front of path, with one slash between.
+func joinPath(base, path string) string {
+	return strings.TrimSuffix(base, "/") + "/" + strings.TrimPrefix(path, "/")
+}
+
+// send sets the credential and makes the attempt.
+func (a *try) send() {
+	w := a.walk
+	base, err := w.via.baseFor(a.slot.spec)
+	if err == nil {
+		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
+	}
+	if err != nil {
+		a.unsent = true
+		a.err = err
+		if a.req.Body != nil {
+			_ = a.req.Body.Close()
+		}
+		a.end = time.Now()
+		return
+	}
+	if w.before != nil {
+		w.outer.carrier.sendEnded(*w.before)
+	}
+	a.sent = time.Now()
+	w.p.noteSent(a)
+	if w.outer != nil {
+		a.known = w.outer.send(a.sent, a.known.Pool, a.known.Resource)
+	}
+	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
+	a.end = time.Now()
+	if a.resp != nil {
+		a.body.rc, a.body.cancel = a.resp.Body, a.release
+	}
+}
+
+// baseFor returns what carries the attempts on a resource.
+func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
+	switch {
+	case s.Base != nil:
+		return s.Base, nil
+	case s.Proxy.IsZero():
+		return w.next, nil
+	case w.proxied == nil:
+		return nil, errProxyBase
+	}
+	return w.proxied(), nil
+}
+
+// judge takes in the outcome of an attempt, and reports whether it is the call's.
+func (w *walk) judge(a *try) (done bool) {
+	gone, _ := callerGone(w.ctx, w.stopped)
+	switch {
+	case a.err == nil:
+		a.verdict = w.classify(a)
+	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
+		a.verdict = Verdict{Action: ActionNeutral}
+	case w.p.isDoomed(a.slot):
+		w.before = a.event()
+		w.sibling = true
+		w.lastError = &siblingError{action: a.slot.doomed, id: a.slot.spec.ID}
+		a.release(nil)
+		return false
+	case a.unsent:
+		a.verdict = Verdict{Action: ActionRetry}
+	default:
+		a.verdict = w.classify(a)
+	}
+	w.before = a.event()
+	w.p.apply(a, gone)
+	if a.verdict.Action == ActionOK || a.verdict.Action == ActionNeutral {
+		return true
+	}
+	w.sibling = false
+	a.releaseSlot()
+	if a.resp != nil {
+		w.replaceLast(a)
+	}
+	w.lastError = a.slot.spec.Credential.redact(a.err)
+	if a.err != nil {
+		a.cancel(nil)
+	}
+	return false
+}
+
+// event describes the end of an attempt that was sent; nil: it was not.
+func (a *try) event() *AttemptEvent {
+	if a.sent.IsZero() || a.walk.outer == nil {
+		return nil
+	}
+	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.Credential.redact(a.err)}
+	if a.resp != nil {
+		e.Status = a.resp.StatusCode
+	}
+	return e
+}
+
+// classify asks the classifiers.
+func (w *walk) classify(a *try) Verdict {
+	o := Outcome{
+		Request: w.req, Response: a.resp, Err: a.err, Attempt: a.known, ScopeKey: w.key, Now: a.end,
+	}
+	if w.p.cfg.Classifier == nil {
+		return DefaultClassifier(o)
+	}
+	var v Verdict
+	w.policy(func() {
+		if a.resp != nil && w.p.cfg.PeekBody > 0 && !bodiless(a.resp) && w.p.cfg.Peek(a.resp) {
+			o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
+		}
+		v = w.p.cfg.Classifier(o)
+	})
+	if v.Action == ActionDefault {
+		return DefaultClassifier(o)
+	}
+	return v
+}
+
+// replaceLast makes the response of a the one that is returned if nothing better comes.
+func (w *walk) replaceLast(a *try) {
+	if w.last != nil {
+		w.last.drop()
+	}
+	w.last, w.lastCode = a, a.resp.StatusCode
+}
+
+// keep reads what there is of the last response, a little and for a short time, so that its connection and its place are
+// free for the next attempt. A response that is larger or slower is forgotten.
+func (w *walk) keep() {
+	a := w.last
+	if a == nil || a.resp.Body == nil || a.resp.Body == http.NoBody {
+		return
+	}
+	if _, kept := a.resp.Body.(*keptBody); kept {
+		return
+	}
+	stop := time.AfterFunc(drainTime, func() { _ = a.body.Close() })
+	data, err := io.ReadAll(io.LimitReader(&a.body, keepBytes+1))
+	inTime := stop.Stop()
+	_ = a.body.Close() // all that is wanted was read
+	if err != nil || !inTime || len(data) > keepBytes {
+		a.cancel(nil)
+		w.last = nil
+		return
+	}
+	a.resp.Body = newKeptBody(data)
+}
+
+// drop ends a response that another one has replaced.
+func (a *try) drop() {
+	if a.resp.Body != nil {
+		_ = a.body.Close()
+	}
+	a.cancel(nil)
+}
