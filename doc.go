@@ -1,5 +1,6 @@
-// Package hedgerow makes HTTP calls to slow or flaky services fast and dependable. Its [Transport] is an
-// [http.RoundTripper] that races a second attempt against a slow one, and stops doing so when that would hurt.
+// Package hedgerow makes HTTP calls to slow, flaky or rate-limited services fast and dependable. Its [Transport] is an
+// [http.RoundTripper] that races a second attempt against a slow one; its [Pool] rotates keys and upstreams. Both stop
+// when they would hurt. They work together or alone, in front of one shared [http.Transport].
 //
 //	tr, err := hedgerow.New(hedgerow.Config{})
 //	client := &http.Client{Transport: tr}
@@ -38,6 +39,18 @@
 //  6. The winner's context lives until its body has ended: by EOF, an error or Close. As with any RoundTripper, the
 //     caller must close the body.
 //
+// # The life of a call in a pool
+//
+//  1. A call to a host that is not the pool's passes through untouched.
+//  2. A resource is picked and the attempt registered on it, in one step. With nothing eligible the call waits, if it may.
+//  3. The attempt is a copy of the request with the resource's URL and credential. The caller's is never changed.
+//  4. The outcome gets a [Verdict]: the resource rests, is taken out, or neither, and the outcome is the call's, or another
+//     resource is tried. A repeat is made only where it is safe: see [PoolConfig] and [DefaultClassifier].
+//  5. The slot is held until the response body has ended.
+//
+// Under a Transport a hedge takes a resource that its call does not use, and is not sent if there is none; its delay
+// counts from when the primary is sent, not from when it begins to wait for a resource.
+//
 // # What is learned
 //
 // The latency of primaries that succeed goes to a sketch over the last 30 to 60 seconds; a primary that was cancelled
@@ -70,7 +83,9 @@
 // primary is the first attempt, a hedge one that is started while another is in flight. The winner is the attempt whose
 // outcome is returned, the others are losers. An endpoint is a registered pattern, with what was learned for it per
 // host; calls that match none share an endpoint per host. The budget is a token bucket of hedges as a share of calls. A
-// circuit is closed, open or half-open, and watches a host or an endpoint.
+// circuit is closed, open or half-open, and watches a host or an endpoint. A resource is one key, upstream or proxy of a
+// pool. A retry is an attempt started after another one ended badly. A verdict is what an outcome says of the resource; a
+// cooldown is its rest until a known instant.
 //
 // Numbers in configurations: zero means the default, a negative one or one out of range is an error, unless the field
 // says otherwise.
