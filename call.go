@@ -37,8 +37,8 @@ type CallInfo struct {
 	Endpoint, Host string
 	// Attempts is how many attempts were sent; zero: the call was refused or its caller was gone before.
 	Attempts int
-	// Winner is the attempt whose response or error was returned. It is the zero Attempt if there is none, because
-	// nothing was sent or because the caller gave up first.
+	// Winner is the attempt whose response or error was returned. It is the zero Attempt if there is none, because nothing
+	// was sent, or because the caller gave up while the call waited on its own.
 	Winner Attempt
 	// Delay is the hedge delay in force; zero: the call could not be hedged.
 	Delay time.Duration

@@ -90,7 +90,7 @@ func TestConfigBounds(t *testing.T) {
 				return
 			}
 			require.EqualError(t, err, "hedgerow: Config.Hedge."+tc.want)
-			require.EqualError(t, registered, "hedgerow: EndpointConfig.Hedge."+tc.want)
+			require.EqualError(t, registered, `hedgerow: pattern "/": EndpointConfig.Hedge.`+tc.want)
 		})
 	}
 }
@@ -100,13 +100,13 @@ func TestEndpointBoundsAreCheckedAfterInheritance(t *testing.T) {
 	tr, err := hedgerow.New(hedgerow.Config{Hedge: hedgerow.HedgeConfig{MaxDelay: time.Second}})
 	require.NoError(t, err)
 	err = tr.Register("/", hedgerow.EndpointConfig{Hedge: &hedgerow.HedgeConfig{MinDelay: 2 * time.Second}})
-	require.EqualError(t, err, "hedgerow: EndpointConfig.Hedge.MaxDelay: 1s: must not be below MinDelay, 2s")
+	require.EqualError(t, err, `hedgerow: pattern "/": EndpointConfig.Hedge.MaxDelay: 1s: must not be below MinDelay, 2s`)
 	err = tr.Register("/", hedgerow.EndpointConfig{
 		Hedge:   &hedgerow.HedgeConfig{Quantile: 2},
 		Breaker: &hedgerow.BreakerConfig{MinSamples: -1},
 	})
-	require.EqualError(t, err, "hedgerow: EndpointConfig.Hedge.Quantile: 2 is not in (0, 1)\n"+
-		"hedgerow: EndpointConfig.Breaker.MinSamples: -1: must not be negative")
+	require.EqualError(t, err, `hedgerow: pattern "/": EndpointConfig.Hedge.Quantile: 2 is not in (0, 1)`+"\n"+
+		`hedgerow: pattern "/": EndpointConfig.Breaker.MinSamples: -1: must not be negative`)
 }
 
 func FuzzConfigNew(f *testing.F) {

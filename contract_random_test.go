@@ -163,7 +163,7 @@ func (tally *contractTally) note(info hedgerow.CallInfo, resp *http.Response, er
 	total.Hedged++
 	total.Hedges += uint64(info.Attempts - 1)
 	switch {
-	case info.Winner == hedgerow.Attempt{}:
+	case info.Winner == hedgerow.Attempt{}, err != nil && cause != nil: // the caller gave up
 		tally.gone++
 	case info.Winner.Kind == hedgerow.AttemptHedge:
 		total.HedgeWins++

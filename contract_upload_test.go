@@ -20,11 +20,13 @@ import (
 func TestC22ExpectContinue(t *testing.T) {
 	t.Parallel()
 	expects := make(chan string, 2)
+	answered := make(chan struct{})
+	defer close(answered)
 	var served atomic.Int64
 	srv := contractListen(t, memhttp.HTTP1, func(w http.ResponseWriter, r *http.Request) {
 		expects <- r.Header.Get("Expect")
 		if served.Add(1) == 1 {
-			time.Sleep(100 * time.Millisecond) // it never reads
+			<-answered // it never reads
 			return
 		}
 		_, _ = io.Copy(w, r.Body)

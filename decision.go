@@ -62,7 +62,7 @@ func (r *race) lose(a *attempt) {
 			a.discard()
 		}
 	}()
-	r.attemptDone(a, false, true)
+	r.attemptDone(a, false, r.winner != nil && r.winner.acceptable) // else it was cut by its caller
 }
 
 // fail decides the race by a panic that has to surface in the caller's goroutine.
@@ -154,6 +154,7 @@ func (r *race) conclude() (*http.Response, error) {
 	ended := r.at(w.ended)
 	switch {
 	case r.sends == 0:
+	case w.err != nil && r.gone(): // nobody has won
 	case w == &r.primary:
 		r.count(countPrimaryWins)
 	default:

@@ -60,12 +60,13 @@ func (t *Transport) newRoute(pattern string, cfg EndpointConfig) (*route, error)
 	setDefault(&rt.name, pattern)
 	var f faults
 	if cfg.Hedge != nil {
-		f.add(cfg.Hedge.validate("EndpointConfig.Hedge")...)
+		path := fmt.Sprintf("pattern %q: EndpointConfig.Hedge", pattern)
+		f.add(cfg.Hedge.validate(path)...)
 		rt.hedge = cfg.Hedge.inherit(t.hedge)
-		f.add(rt.hedge.validateMerged("EndpointConfig.Hedge")...)
+		f.add(rt.hedge.validateMerged(path)...)
 	}
 	if cfg.Breaker != nil {
-		f.add(cfg.Breaker.validate("EndpointConfig.Breaker")...)
+		f.add(cfg.Breaker.validate(fmt.Sprintf("pattern %q: EndpointConfig.Breaker", pattern))...)
 		rt.breaker = cfg.Breaker.withDefaults()
 	}
 	return rt, f.join()
@@ -89,7 +90,7 @@ type routes struct {
 // with returns the routes and one more.
 func (rs *routes) with(pattern string, rt *route) (*routes, error) {
 	if _, taken := rs.names[rt.name]; taken {
-		return nil, fmt.Errorf("hedgerow: register endpoint %q: the name is taken", rt.name)
+		return nil, fmt.Errorf("hedgerow: pattern %q: the name %q is taken", pattern, rt.name)
 	}
 	patterns, err := rs.patterns.with(pattern, rt)
 	if err != nil {

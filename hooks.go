@@ -63,7 +63,7 @@ type AttemptEvent struct {
 	// Latency is the time from the start of the attempt to its end.
 	Latency time.Duration
 	// Won says that this attempt's response or error was returned; Superseded that it was cancelled because another
-	// attempt's was.
+	// attempt was faster. What the caller has cut off is not superseded.
 	Won, Superseded bool
 }
 

@@ -321,6 +321,12 @@ func (c *call) tell(info CallInfo) {
 	}
 }
 
+// gone reports whether the caller has given up.
+func (c *call) gone() bool {
+	gone, _ := callerGone(c.ctx, c.stopped)
+	return gone
+}
+
 // canceled reports whether the caller has given up otherwise than by its deadline.
 func (c *call) canceled() bool {
 	gone, deadline := callerGone(c.ctx, c.stopped)

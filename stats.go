@@ -40,15 +40,16 @@ type Counters struct {
 	Requests uint64
 	// Hedged counts the calls for which a hedge was sent, Hedges the hedges.
 	Hedged, Hedges uint64
-	// HedgeWins and PrimaryWins count the hedged calls by the attempt whose outcome was returned.
+	// HedgeWins and PrimaryWins count the hedged calls by the attempt whose outcome was returned. Those whose caller gave up
+	// are in neither.
 	HedgeWins, PrimaryWins uint64
 	// Warmup counts the calls made while their endpoint was warming up: see [HedgeConfig].WarmupRequests. Calls that are
 	// never hedged, and so not learned from, are left out.
 	Warmup uint64
 	// Errors counts the calls that ended in an error or a 5xx, a caller's deadline included, a caller's cancel not.
 	Errors uint64
-	// Skipped counts the calls that were refused a hedge, each once per reason. Reasons that never occurred are left
-	// out; it may be nil.
+	// Skipped counts the calls that were refused a hedge, or a further one, each once per reason. Reasons that never
+	// occurred are left out; it may be nil.
 	Skipped map[SkipReason]uint64
 }
 
