@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 )
 
-// maxEmptyReads is how often a body may return neither a byte nor an error.
+// maxEmptyReads is how often in a row a body may return neither a byte nor an error before peek gives up on it.
 const maxEmptyReads = 100
 
-// A responseBody is the one wrapper of response bodies: it ends the context of its attempt when the body has ended, by
-// EOF, a read error or Close, whichever is first. Otherwise it forwards Read and Close as they are; only what peek has
-// read is kept. Close may be called at any time and any number of times.
+// A responseBody wraps the body of a response: it ends the context of its attempt when the body has ended, by EOF, a read
+// error or Close, whichever is first. Otherwise it forwards Read and Close as they are; only what peek has read is kept.
+// Close may be called at any time and any number of times; the base's body is closed once.
 type responseBody struct {
 	rc       io.ReadCloser
 	cancel   context.CancelCauseFunc

@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// The defaults of BreakerConfig.
 const (
 	defaultErrorRateThreshold = 0.5
 	defaultMinSamples         = 20
@@ -18,42 +19,32 @@ const (
 // primary alone, unless FailFast is set. There is a circuit per host and one per endpoint and host; a hedge needs the
 // consent of both.
 //
-// The zero value is on, with the defaults below. [Config.Breaker] applies to every host scope and to the endpoints
-// that have no config of their own; [EndpointConfig.Breaker] replaces it as a whole for the endpoint's scope. A
-// BreakerConfig is copied when it is passed in and may be reused.
+// The zero value is on, with the defaults named at the fields. [Config].Breaker applies to every host scope and to the
+// endpoints that have no config of their own; [EndpointConfig].Breaker replaces it as a whole for the endpoint's scope.
 type BreakerConfig struct {
-	// Disabled keeps the circuit closed: nothing is recorded and nothing suppressed. By default it is on.
+	// Disabled keeps the circuit closed: nothing is recorded and nothing suppressed; default false.
 	Disabled bool
-
-	// ErrorRateThreshold is the share of failures at which a closed circuit opens and a half-open one opens again.
-	// Zero means 0.5. It lies in (0, 1].
+	// ErrorRateThreshold is the share of failures at which a closed circuit opens and a half-open one opens again; in
+	// (0, 1]; zero: 0.5.
 	ErrorRateThreshold float64
-
 	// MinSamples is the number of outcomes in the window below which a closed circuit stays closed whatever the share
-	// of failures. Zero means 20; negative is an error. It does not apply to a half-open circuit, which decides by
-	// HalfOpenTrials.
+	// of failures; zero: 20. It does not apply to a half-open circuit, which decides by HalfOpenTrials.
 	MinSamples int
-
-	// Window is the time over which outcomes count. They are kept for one to two windows: the current and the whole
-	// previous one. Zero means 30s; negative is an error.
+	// Window is the rotation of the outcomes: those of the last one to two of it count; zero: 30s.
 	Window time.Duration
-
-	// Cooldown is how long a circuit stays open before it turns half-open. Zero means 30s; negative is an error.
+	// Cooldown is how long a circuit stays open before it turns half-open; zero: 30s.
 	Cooldown time.Duration
-
 	// HalfOpenTrials is both the number of completed attempts of any kind that decide a half-open circuit and the most
-	// hedges that it admits until then (with FailFast, the most calls). A trial that is cancelled gives its place to
-	// another. A primary that a hedge overtakes has no outcome, so failures that are slower than a hedge weigh less.
-	// Zero means 5; negative is an error.
+	// hedges that it admits until then (with FailFast, the most calls); zero: 5. A trial that is cancelled gives its
+	// place to another. A primary that a hedge overtakes has no outcome, so failures that are slower than a hedge weigh
+	// less.
 	HalfOpenTrials int
-
-	// Failure says whether a response counts as a failure. It may be called concurrently and must leave the body
-	// alone. Default (nil): a status of 500 or more. An attempt that ended in an error is a failure without being
-	// asked about; one that was cancelled counts neither way.
+	// Failure reports whether a response counts as a failure; nil: the default, status >= 500. It must not read or
+	// close the body, and may run concurrently. A panic in it surfaces in the goroutine that called RoundTrip. An
+	// attempt that ended in an error is a failure without being asked about; one that was cancelled counts neither way.
 	Failure func(*http.Response) bool
-
-	// FailFast makes an open circuit refuse calls with a [*CircuitOpenError], before anything is sent. By default
-	// calls are never refused.
+	// FailFast makes an open circuit refuse calls with a [*CircuitOpenError], before anything is sent; default false:
+	// no call is refused.
 	FailFast bool
 }
 
@@ -87,37 +78,40 @@ func isServerError(resp *http.Response) bool {
 	return resp.StatusCode >= http.StatusInternalServerError
 }
 
-// CircuitScope says what a circuit watches. Its zero value is CircuitHost.
+// A CircuitScope says what a circuit watches.
 type CircuitScope int
 
-// The scopes of a circuit.
 const (
-	CircuitHost     CircuitScope = iota // all calls to one host
-	CircuitEndpoint                     // the calls of one endpoint to one host
+	// CircuitHost is the scope of all calls to one host.
+	CircuitHost CircuitScope = iota
+	// CircuitEndpoint is the scope of the calls of one endpoint to one host.
+	CircuitEndpoint
 )
 
-// String returns "host" or "endpoint".
+// String returns host or endpoint.
 func (s CircuitScope) String() string { return enumName("CircuitScope", int(s), "host", "endpoint") }
 
-// MarshalText returns what String does. It never fails.
+// MarshalText returns what String returns.
 func (s CircuitScope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// CircuitState is what a circuit lets through. Its zero value is CircuitClosed.
+// A CircuitState is what a circuit lets through: hedges, and with [BreakerConfig].FailFast calls.
 type CircuitState int
 
-// The states of a circuit.
 const (
-	CircuitClosed   CircuitState = iota // everything
-	CircuitOpen                         // nothing, until the cooldown is over
-	CircuitHalfOpen                     // a few trials, while the next outcomes decide
+	// CircuitClosed lets everything through.
+	CircuitClosed CircuitState = iota
+	// CircuitOpen lets nothing through until the cooldown is over.
+	CircuitOpen
+	// CircuitHalfOpen lets a few trials through, while the next outcomes decide.
+	CircuitHalfOpen
 )
 
-// String returns "closed", "open" or "half_open".
+// String returns closed, open or half_open.
 func (s CircuitState) String() string {
 	return enumName("CircuitState", int(s), "closed", "open", "half_open")
 }
 
-// MarshalText returns what String does. It never fails.
+// MarshalText returns what String returns.
 func (s CircuitState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // circuit is one scope's circuit: closed until the share of failures among recent outcomes reaches the threshold, then
@@ -232,17 +226,15 @@ func (c *circuit) record(now time.Time, failed bool) transitions {
 	switch c.last {
 	case CircuitClosed:
 		c.recent.add(now, c.cfg.Window, failed)
-		if sum := c.recent.sum(); sum.failed > 0 && sum.total >= c.cfg.MinSamples && sum.share() >= c.cfg.ErrorRateThreshold {
-			c.openUntil = now.Add(c.cfg.Cooldown)
-			c.moveLocked(CircuitOpen, &moves)
+		if sum := c.recent.sum(); sum.total >= c.cfg.MinSamples && sum.share() >= c.cfg.ErrorRateThreshold {
+			c.openLocked(now, &moves)
 		}
 	case CircuitHalfOpen:
 		c.trials.add(failed)
 		switch {
 		case c.trials.total < c.cfg.HalfOpenTrials:
 		case c.trials.share() >= c.cfg.ErrorRateThreshold:
-			c.openUntil = now.Add(c.cfg.Cooldown)
-			c.moveLocked(CircuitOpen, &moves)
+			c.openLocked(now, &moves)
 		default:
 			c.recent = outcomeWindow{}
 			c.moveLocked(CircuitClosed, &moves)
@@ -286,12 +278,19 @@ func (c *circuit) stateLocked(now time.Time) CircuitState {
 
 // endCooldownLocked starts a half-open phase if the cooldown of an open circuit is over. mu must be held.
 func (c *circuit) endCooldownLocked(now time.Time, moves *transitions) {
-	if c.last == CircuitOpen && !now.Before(c.openUntil) {
-		c.phase++
-		c.places = 0
-		c.trials = tally{}
-		c.moveLocked(CircuitHalfOpen, moves)
+	if c.stateLocked(now) == c.last {
+		return
 	}
+	c.phase++
+	c.places = 0
+	c.trials = tally{}
+	c.moveLocked(CircuitHalfOpen, moves)
+}
+
+// openLocked opens the circuit for its cooldown. mu must be held.
+func (c *circuit) openLocked(now time.Time, moves *transitions) {
+	c.openUntil = now.Add(c.cfg.Cooldown)
+	c.moveLocked(CircuitOpen, moves)
 }
 
 // moveLocked changes the state and notes the change in moves. mu must be held.
@@ -314,9 +313,10 @@ type admission struct {
 	refusedBy                CircuitScope // meaningful only if it was refused; the host if both did
 }
 
-// admitBoth asks the circuits of a host and of an endpoint, either of which may be nil, to admit one attempt. Both are looked at before either
-// changes, so a circuit never turns half-open or gives up a place for an attempt that the other refuses. A place that
-// the host gave in vain, because the endpoint's last one went to someone else between look and admission, is freed.
+// admitBoth asks the circuits of a host and of an endpoint, either of which may be nil, to admit one attempt. Both are
+// looked at before either changes, so a circuit never turns half-open or gives up a place for an attempt that the other
+// refuses. A place that the host gave in vain, because the endpoint's last one went to someone else between look and
+// admission, is freed.
 func admitBoth(now time.Time, host, endpoint *circuit) (admission, bool) {
 	var a admission
 	if !host.peek(now) {
@@ -339,12 +339,13 @@ func admitBoth(now time.Time, host, endpoint *circuit) (admission, bool) {
 	return a, true
 }
 
-// held returns the places that were given, nil if there are none.
+// held returns the places that were given, nil if there are none. They are a copy, which alone may escape to the heap.
 func (a *admission) held() *places {
 	if a.places == (places{}) {
 		return nil
 	}
-	return &places{a.host, a.endpoint}
+	p := a.places
+	return &p
 }
 
 // tally counts outcomes.

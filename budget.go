@@ -83,8 +83,8 @@ func (b *budget) deposit(now time.Time) {
 	if b.limiter != nil {
 		return
 	}
-	// The cap takes some arithmetic, so a full bucket looks at it once in a while only. What it holds above the cap in
-	// the meantime take cuts off.
+	// The cap takes some arithmetic, so a full bucket looks at it once in a while only. In the meantime it may hold a
+	// little more than the cap, which take cuts off.
 	if b.tokens += b.share; b.tokens > b.bound {
 		limit := b.capLocked(now)
 		b.tokens = min(b.tokens, limit)
@@ -132,6 +132,18 @@ func (b *budget) rate(now time.Time) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.calls.perSecond(now)
+}
+
+// level returns how full the bucket is, from 0 to 1.
+func (b *budget) level(now time.Time) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.limiter != nil {
+		now = b.boundCreditLocked(now)
+		tokens := b.limiter.TokensAt(now) + float64(b.credit)
+		return min(max(tokens/float64(b.limiter.Burst()), 0), 1)
+	}
+	return min(float64(b.tokens)/float64(b.capLocked(now)), 1)
 }
 
 // capLocked returns the most that a bucket filled by calls may hold, in units of 1/wholeToken. mu must be held.
@@ -202,7 +214,7 @@ func (r *callRate) rotate(now time.Time) {
 	}
 }
 
-// windowsPassed says how many windows have ended since start, where 2 stands for two or more and for a start that is
+// windowsPassed returns how many windows have ended since start, where 2 stands for two or more and for a start that is
 // not set. It is 0 when now is before start.
 func windowsPassed(start, now time.Time, window time.Duration) int {
 	elapsed := now.Sub(start)
@@ -211,21 +223,9 @@ func windowsPassed(start, now time.Time, window time.Duration) int {
 		return 2
 	case elapsed < window:
 		return 0
-	case elapsed-window < window:
+	case elapsed-window < window: // less than two; their sum could overflow
 		return 1
 	default:
 		return 2
 	}
-}
-
-// level returns how full the bucket is, from 0 to 1.
-func (b *budget) level(now time.Time) float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.limiter != nil {
-		now = b.boundCreditLocked(now)
-		tokens := b.limiter.TokensAt(now) + float64(b.credit)
-		return min(max(tokens/float64(b.limiter.Burst()), 0), 1)
-	}
-	return min(float64(b.tokens)/float64(b.capLocked(now)), 1)
 }

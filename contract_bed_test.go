@@ -231,3 +231,58 @@ func contractText(n int) string {
 
 // contractFlush sends what a handler has written.
 func contractFlush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+
+// A contractParent is a context that lives long and counts its children: package context asks it to tell them of its
+// end, and takes that back when a child has ended. It carries a Call by itself, because a context around it would hide
+// it from package context.
+type contractParent struct {
+	context.Context
+
+	call *hedgerow.Call // nil: none
+	done chan struct{}
+
+	mu   sync.Mutex // guards the fields below
+	live int
+	ever int
+}
+
+func newContractParent(ctx context.Context) *contractParent {
+	return &contractParent{Context: context.WithoutCancel(ctx), done: make(chan struct{})}
+}
+
+func (p *contractParent) Done() <-chan struct{} { return p.done }
+
+func (p *contractParent) Value(key any) any {
+	if p.call == nil {
+		return p.Context.Value(key)
+	}
+	return hedgerow.WithCall(p.Context, *p.call).Value(key)
+}
+
+// AfterFunc is what package context looks for in a parent that is not its own.
+func (p *contractParent) AfterFunc(func()) (stop func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live++
+	p.ever++
+	return sync.OnceValue(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.live--
+		return true
+	})
+}
+
+// children returns how many children there are.
+func (p *contractParent) children() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
+}
+
+// total returns how many children there ever were.
+func (p *contractParent) total() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ever
+}

@@ -9,9 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,51 +21,6 @@ import (
 )
 
 var errCcan = errors.New("the caller has had enough")
-
-// ccanParent is a context that lives on and counts the contexts made of it that were not cancelled, as package context
-// registers and unregisters them. It carries a Call by itself, because a context around it would hide them.
-type ccanParent struct {
-	context.Context
-
-	call *hedgerow.Call
-	done chan struct{}
-
-	mu          sync.Mutex
-	live, total int
-}
-
-func newCcanParent() *ccanParent {
-	return &ccanParent{Context: context.Background(), done: make(chan struct{})}
-}
-
-func (p *ccanParent) Done() <-chan struct{} { return p.done }
-
-func (p *ccanParent) Value(key any) any {
-	if p.call == nil {
-		return nil
-	}
-	return hedgerow.WithCall(context.Background(), *p.call).Value(key)
-}
-
-// AfterFunc is what package context looks for in a parent that is not its own.
-func (p *ccanParent) AfterFunc(func()) (stop func() bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.live++
-	p.total++
-	return sync.OnceValue(func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.live--
-		return true
-	})
-}
-
-func (p *ccanParent) children() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.live
-}
 
 func TestC49CallerCancels(t *testing.T) {
 	t.Parallel()
@@ -179,46 +131,6 @@ func TestC49SameErrorAsTheBareTransport(t *testing.T) {
 		require.Error(t, bare.Err)
 		require.Equal(t, 2*time.Second, bare.At)
 		require.Equal(t, bare, give(craceNew(t, hedgerow.Config{Base: srv.Transport()})))
-	})
-}
-
-// The reason why a loser was cancelled is seen by what watches attempts, never by the caller.
-func TestC52CauseStaysInside(t *testing.T) {
-	t.Parallel()
-	memhttp.Each(t, func(t *testing.T, proto memhttp.Protocol) {
-		t.Helper()
-		var seen atomic.Int64
-		srv := memhttp.NewServer(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if seen.Add(1)%2 == 1 {
-				<-r.Context().Done()
-				return
-			}
-			_, _ = io.WriteString(w, "hedge")
-		}))
-		var events craceLog
-		tr := craceNew(t, hedgerow.Config{
-			Base: srv.Transport(), Hooks: events.hooks(),
-			Breaker: hedgerow.BreakerConfig{MinSamples: 1, ErrorRateThreshold: 0.01},
-		})
-		for range 5 {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL(), nil)
-			require.NoError(t, err)
-			require.Equal(t, craceAnswer{Status: 200, Body: "hedge", At: time.Second}, craceCall(tr, req))
-		}
-		synctest.Wait()
-		require.Empty(t, events.moves, "a loser is no failure")
-		require.Len(t, events.done, 10)
-		for _, e := range events.done {
-			require.Equal(t, e.Attempt.Number == 1, e.Won)
-			require.Equal(t, e.Attempt.Number == 0, e.Superseded)
-			if e.Superseded {
-				require.ErrorIs(t, e.Err, context.Canceled, "known as a cancellation on either protocol")
-				require.Equal(t, proto == memhttp.HTTP1, errors.Is(e.Err, hedgerow.ErrSuperseded))
-			}
-		}
-		total := tr.Stats().Total
-		require.Zero(t, total.Errors)
-		require.EqualValues(t, 5, total.HedgeWins)
 	})
 }
 
@@ -340,115 +252,6 @@ func TestC54ClientTimeout(t *testing.T) {
 	})
 }
 
-func TestC56ContextDoneOnEntry(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		ctx  func(*http.Request) *http.Request
-		want error
-		errs uint64
-	}{
-		{"cause", func(r *http.Request) *http.Request {
-			ctx, cancel := context.WithCancelCause(r.Context())
-			cancel(errCcan)
-			return r.WithContext(ctx)
-		}, errCcan, 0},
-		{"cancelled", func(r *http.Request) *http.Request {
-			ctx, cancel := context.WithCancel(r.Context())
-			cancel()
-			return r.WithContext(ctx)
-		}, context.Canceled, 0},
-		{"deadline", func(r *http.Request) *http.Request {
-			ctx, cancel := context.WithTimeout(r.Context(), -time.Second)
-			defer cancel()
-			return r.WithContext(ctx)
-		}, context.DeadlineExceeded, 1},
-		{"Request.Cancel", func(r *http.Request) *http.Request {
-			stopped := make(chan struct{})
-			close(stopped)
-			r.Cancel = stopped //nolint:staticcheck // http.Client still uses it
-			return r
-		}, context.Canceled, 0},
-	} {
-		for _, idempotent := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/idempotent=%t", tt.name, idempotent), func(t *testing.T) {
-				t.Parallel()
-				craceModes(t, func(t *testing.T, detach bool) {
-					t.Helper()
-					base := scripted.New()
-					tr := craceNew(t, hedgerow.Config{Base: base, Detach: detach})
-					var infos []hedgerow.CallInfo
-					ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{
-						Idempotent: idempotent, Done: func(i hedgerow.CallInfo) { infos = append(infos, i) },
-					})
-					req := tt.ctx(base.NewRequest(t, http.MethodPost, craceURL, "payload").WithContext(ctx))
-					a := craceCall(tr, req)
-					require.Equal(t, craceAnswer{Err: tt.want}, a)
-					require.Equal(t, []hedgerow.CallInfo{{Host: "api.test"}}, infos)
-					require.Empty(t, base.Records())
-					require.Equal(t, []int{0, 1}, []int{base.Bodies()[0].Reads(), base.Bodies()[0].Closes()})
-					require.EqualValues(t, 1, tr.Stats().Total.Requests)
-					require.Equal(t, tt.errs, tr.Stats().Total.Errors)
-					synctest.Wait()
-					base.Check(t)
-				})
-			})
-		}
-	}
-}
-
-// Each call makes contexts of its caller's, which lives on. Whatever way the call goes, they are taken off it again.
-func TestC58ChildContextsAreFreed(t *testing.T) {
-	t.Parallel()
-	craceModes(t, func(t *testing.T, detach bool) {
-		t.Helper()
-		const calls = 10_000
-		steps := [][]scripted.Step{
-			{{Body: "x"}},
-			{{Err: errCrace}},
-			{{Status: 204}},
-			{{Status: 200, BodyReader: http.NoBody}},
-			{{Status: 503, Body: "x"}},
-			{{After: 1200 * time.Millisecond, Body: "x"}, {After: time.Hour}},
-			{{After: time.Hour}, {After: 200 * time.Millisecond, Body: "x"}},
-			{{After: 1200 * time.Millisecond, Err: errCrace}, {After: time.Second, Status: 503}},
-			{{After: 1200 * time.Millisecond, Status: 503, Body: "x"}, {After: time.Second, Err: errCrace}},
-			{{After: 1200 * time.Millisecond, Status: 503, Body: "x"}, {After: time.Second, Body: "x"}},
-		}
-		base := scripted.Func(func(_ int, req *http.Request) scripted.Step {
-			a, _ := hedgerow.AttemptFromContext(req.Context())
-			var way int
-			_, _ = fmt.Sscan(req.Header.Get("X-Way"), &way)
-			return steps[way%len(steps)][a.Number]
-		})
-		tr := craceNew(t, hedgerow.Config{
-			Base: base, Detach: detach, Breaker: hedgerow.BreakerConfig{Disabled: true},
-			Hedge: hedgerow.HedgeConfig{EstimatedRPS: 1e6},
-		})
-		parent := newCcanParent()
-		for i := range calls {
-			req := base.NewRequest(t, http.MethodGet, craceURL, "").WithContext(parent)
-			req.Header.Set("X-Way", strconv.Itoa(i))
-			resp, err := tr.RoundTrip(req)
-			if err != nil {
-				continue
-			}
-			switch {
-			case i%len(steps) == 2 || i%len(steps) == 3: // has no body: not closed
-			case i%2 == 0:
-				_, err = io.Copy(io.Discard, resp.Body) // to its end: not closed
-			default:
-				err = resp.Body.Close()
-			}
-			require.NoError(t, err)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.GreaterOrEqual(t, parent.total, calls, "the test sees what it counts")
-		require.Zero(t, parent.children())
-	})
-}
-
 // What limits an attempt until its headers are in has no hold on its body.
 func TestC60HeaderTimeoutEndsWithTheHeaders(t *testing.T) {
 	t.Parallel()
@@ -467,7 +270,7 @@ func TestC60HeaderTimeoutEndsWithTheHeaders(t *testing.T) {
 			}
 		}))
 		srv.Transport().ResponseHeaderTimeout = time.Second
-		marking := ccanFunc(func(req *http.Request) (*http.Response, error) {
+		marking := roundTripper(func(req *http.Request) (*http.Response, error) {
 			if a, ok := hedgerow.AttemptFromContext(req.Context()); ok && a.Kind == hedgerow.AttemptHedge {
 				req = req.Clone(req.Context())
 				req.Header.Set("X-Hedge", "1")
@@ -491,11 +294,6 @@ func TestC60HeaderTimeoutEndsWithTheHeaders(t *testing.T) {
 		}
 	})
 }
-
-// ccanFunc is a RoundTripper of a function.
-type ccanFunc func(*http.Request) (*http.Response, error)
-
-func (f ccanFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func TestC61NoCancelRequest(t *testing.T) {
 	t.Parallel()

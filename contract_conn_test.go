@@ -1,22 +1,16 @@
 package hedgerow_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -238,7 +232,7 @@ func TestC77LosersKeepTheirConnection(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, r.Proto)
 	})
-	base := ccanFunc(func(req *http.Request) (*http.Response, error) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
 		if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Number == 0 && req.URL.Path == "/slow" {
 			req.Header.Set("X-Slow", "1")
 		}
@@ -258,137 +252,6 @@ func TestC77LosersKeepTheirConnection(t *testing.T) {
 	require.Eventually(t, func() bool { return reset.Load() == begun.Load() }, 10*time.Second, time.Millisecond)
 }
 
-// hostRefusing is an HTTP/2 server that refuses the first stream of each connection, and answers 200 to the others.
-func hostRefusing(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var serving sync.WaitGroup
-	var mu sync.Mutex
-	var conns []net.Conn
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, c)
-			mu.Unlock()
-			serving.Go(func() { hostServeRefusing(c) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = ln.Close()
-		mu.Lock()
-		for _, c := range conns {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		serving.Wait()
-	})
-	return "http://" + ln.Addr().String()
-}
-
-// hostServeRefusing speaks as much of HTTP/2 as one client with one stream at a time needs.
-func hostServeRefusing(c net.Conn) {
-	defer func() { _ = c.Close() }()
-	const (
-		data, headers, rstStream, settings    = 0, 1, 3, 4
-		endStream, ack, endHeaders            = 1, 1, 4
-		refusedStream                         = 7
-		prefaceLen, frameHeaderLen, settings0 = 24, 9, 0
-	)
-	r := bufio.NewReader(c)
-	write := func(kind, flags byte, stream uint32, payload ...byte) {
-		frame := []byte{0, 0, byte(len(payload)), kind, flags}
-		frame = binary.BigEndian.AppendUint32(frame, stream)
-		_, _ = c.Write(append(frame, payload...))
-	}
-	if _, err := r.Discard(prefaceLen); err != nil {
-		return
-	}
-	write(settings, 0, settings0)
-	refused := false
-	for {
-		var h [frameHeaderLen]byte
-		if _, err := io.ReadFull(r, h[:]); err != nil {
-			return
-		}
-		length := int(h[0])<<16 | int(h[1])<<8 | int(h[2])
-		kind, flags, stream := h[3], h[4], binary.BigEndian.Uint32(h[5:])
-		if _, err := r.Discard(length); err != nil {
-			return
-		}
-		switch {
-		case kind == settings && flags&ack == 0:
-			write(settings, ack, 0)
-		case (kind == headers || kind == data) && flags&endStream != 0 && !refused:
-			refused = true
-			write(rstStream, 0, stream, 0, 0, 0, refusedStream)
-		case (kind == headers || kind == data) && flags&endStream != 0:
-			write(headers, endStream|endHeaders, stream, 0x88) // :status: 200
-		}
-	}
-}
-
-// What http.Transport sends again by itself is one attempt for us, and its error is passed on as it is.
-func TestC78RefusedStream(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name  string
-		body  func(*http.Request)
-		fault string
-	}{
-		{"no body", func(*http.Request) {}, ""},
-		{"GetBody", func(r *http.Request) {
-			r.Method = http.MethodPost
-			r.ContentLength = 7
-			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("payload")), nil }
-			r.Body, _ = r.GetBody()
-		}, ""},
-		{"no GetBody", func(r *http.Request) {
-			r.Method = http.MethodPost
-			r.ContentLength = 7
-			r.Body = io.NopCloser(strings.NewReader("payload"))
-		}, "define Request.GetBody"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var protocols http.Protocols
-			protocols.SetUnencryptedHTTP2(true)
-			wire := &http.Transport{Protocols: &protocols}
-			t.Cleanup(wire.CloseIdleConnections)
-			base := &hostCount{RoundTripper: wire}
-			tr := craceNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Minute}})
-			req := hostGet(t, hostRefusing(t))
-			tt.body(req)
-			a := craceCall(tr, req.WithContext(hedgerow.WithCall(req.Context(), hedgerow.Call{Idempotent: true})))
-			if tt.fault == "" {
-				require.Equal(t, 200, a.Status)
-			} else {
-				require.ErrorContains(t, a.Err, tt.fault)
-				require.NotContains(t, a.Err.Error(), "hedgerow")
-			}
-			require.EqualValues(t, 1, base.calls.Load())
-		})
-	}
-}
-
-// A server that shuts down says GOAWAY. The calls go on over another connection, or fail like those of the bare transport.
-func TestC78GoAway(t *testing.T) {
-	t.Parallel()
-	srv := newHostServer(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
-	base := &hostCount{RoundTripper: srv.transport(t)}
-	tr := craceNew(t, hedgerow.Config{Base: base})
-	require.Equal(t, "HTTP/2.0", craceCall(tr, hostGet(t, srv.URL)).Body)
-	require.NoError(t, srv.Config.Shutdown(t.Context()))
-	a := craceCall(tr, hostGet(t, srv.URL))
-	_, refused := errors.AsType[*net.OpError](a.Err)
-	require.True(t, refused, "%v", a.Err)
-	require.EqualValues(t, 2, base.calls.Load())
-}
-
 // hostIdle is a base that counts how often its idle connections are closed.
 type hostIdle struct {
 	http.RoundTripper
@@ -405,7 +268,7 @@ func TestC79CloseIdleConnections(t *testing.T) {
 	(&http.Client{Transport: craceNew(t, hedgerow.Config{Base: inner})}).CloseIdleConnections()
 	require.Equal(t, 1, base.closed)
 	// Without the method there is nothing to do.
-	craceNew(t, hedgerow.Config{Base: ccanFunc(nil)}).CloseIdleConnections()
+	craceNew(t, hedgerow.Config{Base: roundTripper(nil)}).CloseIdleConnections()
 }
 
 func TestC79IdleConnectionsAreClosed(t *testing.T) {
@@ -418,146 +281,6 @@ func TestC79IdleConnectionsAreClosed(t *testing.T) {
 		require.EqualValues(t, i+1, srv.conns.Load())
 		client.CloseIdleConnections()
 	}
-}
-
-// hostProxy is a reverse proxy to upstream over a Transport that hedges after a time.
-func hostProxy(t *testing.T, upstream *hostServer, delay time.Duration) (*httptest.Server, *hostCount, *hedgerow.Transport) {
-	t.Helper()
-	target, err := url.Parse(upstream.URL)
-	require.NoError(t, err)
-	base := &hostCount{RoundTripper: upstream.transport(t)}
-	tr := craceNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: delay}})
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.Transport = tr
-	proxy.FlushInterval = -1
-	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	front := httptest.NewUnstartedServer(proxy)
-	front.Config.ErrorLog = proxy.ErrorLog
-	front.Start()
-	t.Cleanup(front.Close)
-	return front, base, tr
-}
-
-func TestC97ReverseProxy(t *testing.T) {
-	t.Parallel()
-	var seen atomic.Int64
-	gone := make(chan struct{}, 1)
-	upstream := newHostServer(t, false, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/slow-once":
-			if seen.Add(1) == 1 {
-				<-r.Context().Done()
-				return
-			}
-			_, _ = io.WriteString(w, "hedge")
-		case "/limited":
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.WriteHeader(http.StatusTooManyRequests)
-			_, _ = io.WriteString(w, "limited")
-		case "/trailer":
-			w.Header().Set("Trailer", "X-Sum")
-			_, _ = io.WriteString(w, strings.Repeat("x", 100_000))
-			w.Header().Set("X-Sum", "42")
-			w.Header().Set(http.TrailerPrefix+"X-More", "43")
-		case "/abort":
-			_, _ = io.WriteString(w, "part")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		case "/endless":
-			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, strings.Repeat("x", 1000))
-				_ = http.NewResponseController(w).Flush()
-				time.Sleep(time.Millisecond)
-			}
-			gone <- struct{}{}
-		}
-	})
-
-	t.Run("hedged", func(t *testing.T) {
-		t.Parallel()
-		front, base, _ := hostProxy(t, upstream, 20*time.Millisecond)
-		a := craceCall(front.Client().Transport, hostGet(t, front.URL+"/slow-once"))
-		require.Equal(t, "hedge", a.Body)
-		require.EqualValues(t, 2, base.calls.Load())
-	})
-	t.Run("inbound body", func(t *testing.T) {
-		t.Parallel()
-		front, base, _ := hostProxy(t, upstream, time.Millisecond)
-		req := hostGet(t, front.URL+"/limited")
-		req.Body = io.NopCloser(strings.NewReader(strings.Repeat("x", 100_000)))
-		a := craceCall(front.Client().Transport, req)
-		require.Equal(t, "limited", a.Body)
-		require.Equal(t, http.StatusTooManyRequests, a.Status)
-		require.EqualValues(t, 1, base.calls.Load())
-	})
-	t.Run("trailers", func(t *testing.T) {
-		t.Parallel()
-		front, _, _ := hostProxy(t, upstream, time.Minute)
-		resp, err := front.Client().Transport.RoundTrip(hostGet(t, front.URL+"/trailer"))
-		require.NoError(t, err)
-		n, err := io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		require.EqualValues(t, 100_000, n)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.Header{"X-Sum": {"42"}, "X-More": {"43"}}, resp.Trailer)
-	})
-	t.Run("aborted by the upstream", func(t *testing.T) {
-		t.Parallel()
-		front, base, _ := hostProxy(t, upstream, time.Minute)
-		a := craceCall(front.Client().Transport, hostGet(t, front.URL+"/abort"))
-		require.Error(t, a.Err, "the client must not take the part for the whole")
-		require.EqualValues(t, 1, base.calls.Load())
-	})
-	t.Run("client goes away", func(t *testing.T) {
-		t.Parallel()
-		front, base, tr := hostProxy(t, upstream, time.Minute)
-		ctx, cancel := context.WithCancel(t.Context())
-		resp, err := front.Client().Transport.RoundTrip(hostGet(t, front.URL+"/endless").WithContext(ctx))
-		require.NoError(t, err)
-		_, err = io.ReadFull(resp.Body, make([]byte, 10_000))
-		require.NoError(t, err)
-		cancel()
-		require.NoError(t, resp.Body.Close())
-		<-gone // the upstream sees it
-		require.EqualValues(t, 1, base.calls.Load())
-		require.Zero(t, tr.Stats().Total.Errors)
-	})
-}
-
-func TestC97ReverseProxyUpgrade(t *testing.T) {
-	t.Parallel()
-	upstream := newHostServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
-		conn, buf, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_ = buf.Flush()
-		_, _ = io.Copy(conn, buf)
-	})
-	front, base, _ := hostProxy(t, upstream, time.Millisecond)
-	req := hostGet(t, front.URL)
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "echo")
-	// And a Transport on the client's side.
-	client := craceNew(t, hedgerow.Config{Base: front.Client().Transport, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond}})
-	resp, err := client.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-	rw, ok := resp.Body.(io.ReadWriteCloser)
-	require.True(t, ok)
-	for range 3 {
-		_, err = io.WriteString(rw, "ping")
-		require.NoError(t, err)
-		got := make([]byte, 4)
-		_, err = io.ReadFull(rw, got)
-		require.NoError(t, err)
-		require.Equal(t, "ping", string(got))
-		time.Sleep(5 * time.Millisecond) // longer than the hedge delay
-	}
-	require.NoError(t, rw.Close())
-	require.EqualValues(t, 1, base.calls.Load())
 }
 
 func TestC98Unwrap(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 // The learned delay is computed anew when it is older than delayMaxAge, or when the latencies it was learned from have
-// grown by one in delayGrowth, but not for less than delayMinGrowth of them. Between that it is a load of an atomic.
+// grown by one in delayGrowth, but not for fewer than delayMinGrowth of them. In between it is a load of an atomic.
 const (
 	delayMaxAge    = time.Second
 	delayGrowth    = 16
@@ -109,7 +109,7 @@ func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) time.Duration
 	if asked(s, low, cfg.MaxHedges) <= share {
 		return low
 	}
-	// What is asked for falls with the delay. At the greatest latency it is what it can be brought down to.
+	// The longer the delay, the less is asked for. Beyond the greatest latency it does not fall any more.
 	high := max(s.Max(), low)
 	for high-low > low/1024+1 {
 		mid := low + (high-low)/2

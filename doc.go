@@ -12,7 +12,7 @@
 //
 // # How it differs from a bare transport
 //
-//  1. A call that may be sent more than once and is slower than most of its endpoint gets a second attempt, and then
+//  1. A call that may be sent more than once and is slower than most calls of its endpoint gets a second attempt, and then
 //     a third: the first acceptable response wins. GET, HEAD, OPTIONS and TRACE may, and so may calls with an
 //     Idempotency-Key or X-Idempotency-Key header, and what [EndpointConfig] or [Call] declares Idempotent.
 //  2. What an endpoint is slow against is learned: no hedge delay has to be set. See [HedgeConfig].
@@ -30,9 +30,9 @@
 //  2. The gates: hedging switched off, a call that may not be sent twice, a body that cannot be, an upgrade, a deadline
 //     that leaves no room. A call that is refused passes through. Each refusal is counted under its [SkipReason].
 //  3. The primary is sent in the caller's goroutine, and a timer is set to the hedge delay.
-//  4. When the timer fires first, the gates that may change their mind are asked: push-back, the circuits of host and
-//     endpoint, the budget. If they agree, a deep clone of the request is sent as a hedge. If they refuse, the call
-//     asks again at the next multiple of the delay.
+//  4. When the timer fires first, the gates that may change their mind are asked: [Transport.SetHedging], push-back, the
+//     circuits of host and endpoint, the budget. If they agree, a deep clone of the request is sent as a hedge. If they
+//     refuse, the call asks again at the next multiple of the delay, up to eight times in all.
 //  5. The first response that [HedgeConfig].Accept takes wins; an error or another response waits for the attempts in
 //     flight. When all have failed, the outcome of the primary is returned. Losers are cancelled with the cause
 //     [ErrSuperseded], and closed off the caller's path.

@@ -84,7 +84,7 @@ type route struct {
 type routes struct {
 	unmatched *route
 	names     map[string]*route
-	patterns  *matcher[*route]
+	patterns  *matcher[*route] // nil: none
 }
 
 // with returns the routes and one more.
@@ -110,10 +110,8 @@ func (rs *routes) find(name string, req *http.Request, host string) (*route, err
 		}
 		return nil, fmt.Errorf("%w %q", ErrUnknownEndpoint, name)
 	}
-	if rs.patterns != nil {
-		if rt, ok := rs.patterns.match(req.Method, host, req.URL); ok {
-			return rt, nil
-		}
+	if rt, ok := rs.patterns.match(req.Method, host, req.URL); ok {
+		return rt, nil
 	}
 	return rs.unmatched, nil
 }
@@ -129,9 +127,8 @@ func hostOf(u *url.URL) string {
 	if plain {
 		return host
 	}
-	port := u.Port()
-	if u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
-		host = host[:len(host)-len(port)]
+	if port := u.Port(); port == schemePort(u.Scheme) {
+		host = strings.TrimSuffix(host, port)
 	}
 	return strings.ToLower(strings.TrimSuffix(host, ":"))
 }
@@ -314,21 +311,21 @@ type pushback struct {
 
 const (
 	pushbackDefault = time.Second // after a 429 without a hint
-	pushbackMax     = time.Minute
+	pushbackMax     = time.Minute // a hint that asks for longer counts as this
 )
 
-// note takes in a response. A 429 asks for less, for as long as it says; so does a 503 that says how long.
+// note takes in a response. A 429 asks for less, for as long as it says; so does a 503, if it says how long.
 func (p *pushback) note(now time.Time, resp *http.Response) {
-	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+	throttled := resp.StatusCode == http.StatusTooManyRequests
+	if !throttled && resp.StatusCode != http.StatusServiceUnavailable {
 		return
 	}
 	wait, hinted := RetryHint(resp.Header, now)
-	switch {
-	case hinted:
-	case resp.StatusCode == http.StatusTooManyRequests:
+	if !hinted {
+		if !throttled {
+			return
+		}
 		wait = pushbackDefault
-	default:
-		return
 	}
 	until := now.Add(min(wait, pushbackMax)).UnixNano()
 	for {

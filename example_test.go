@@ -147,6 +147,7 @@ func ExampleAttemptFromContext() {
 	// 1 hedge
 }
 
+// roundTripper is a RoundTripper of a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

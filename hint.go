@@ -14,20 +14,24 @@ const (
 	hintMax   = time.Duration(math.MaxInt64) // what a wait too long for a Duration saturates to
 )
 
-// RetryHint returns the wait that the response header h asks for, and whether it asks for one in a form that can be read. It looks at
-// the header alone, so the caller decides which statuses it means anything on: 429 and 503 as a rule. The first readable source counts:
+// RetryHint returns the wait that the response header h asks for, and whether it asks for one in a form that can be
+// read. It looks at the header alone, so the caller decides which statuses it means anything on: 429 and 503 as a rule.
+// The first readable source counts:
 //
 //  1. Retry-After-Ms, then X-Ms-Retry-After-Ms, in milliseconds;
 //  2. Retry-After, then X-Retry-After, then X-RateLimit-Retry-After;
-//  3. the latest reset among the exhausted buckets: items of RateLimit with r=0 or remaining=0, and rate-limit fields whose Remaining is 0,
-//     each paired with the Reset-After, else the Reset, of the same prefix and suffix. X-RateLimit-Reset-After needs no Remaining beside it.
+//  3. the latest reset among the exhausted buckets: items of RateLimit with r=0 or remaining=0, and rate-limit fields
+//     whose Remaining is 0, each paired with the Reset-After, else the Reset, of the same prefix and suffix.
+//     X-RateLimit-Reset-After needs no Remaining beside it.
 //
-// A value is a decimal number (1e11 and more: epoch milliseconds; 1e9 and more: epoch seconds; less: seconds from now), a Go duration, an
-// RFC 3339 time, with or without seconds, or an HTTP date in any form of [http.ParseTime]. Instants are measured from the Date header, from
-// now where that is missing or unreadable. Of several values in one field the first counts.
+// A value is a decimal number (1e11 and more: epoch milliseconds; 1e9 and more: epoch seconds; less: seconds from now),
+// a Go duration, an RFC 3339 time, with or without seconds, or an HTTP date in any form of [http.ParseTime]. Instants
+// are measured from the Date header, from now where that is missing or unreadable. Of several values in one field the
+// first counts.
 //
-// The wait is rounded up to a whole millisecond and always positive when ok is true. Zero and the past mean one second; a negative or
-// unreadable value is as good as absent; a wait too long for a [time.Duration] is the longest one. No MaxCooldown is applied.
+// The wait is rounded up to a whole millisecond and always positive when ok is true. Zero and the past mean one second;
+// a negative or unreadable value is as good as absent; a wait too long for a [time.Duration] is the longest one.
+// [PoolConfig].MaxCooldown is not applied.
 func RetryHint(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	for _, key := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if ms, readable := ceilDecimal(firstValue(h[key]), 0); readable {
@@ -50,11 +54,13 @@ func latestReset(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 		return readable
 	}
 
-	// Vendors put the bucket's name before or after the word (Anthropic-Ratelimit-Tokens-Remaining, X-Ratelimit-Remaining-Tokens), and
-	// invent buckets. So the fields are found by that word instead of a list of names, and its counterpart differs in it alone.
+	// Vendors put the bucket's name before or after the word (Anthropic-Ratelimit-Tokens-Remaining,
+	// X-Ratelimit-Remaining-Tokens), and invent buckets. So the fields are found by that word instead of a list of
+	// names, and its counterpart differs in it alone.
 	for key, values := range h {
 		prefix, suffix, found := strings.Cut(key, "Remaining")
-		if !found || !strings.Contains(prefix, "Ratelimit-") && !strings.Contains(prefix, "Rate-Limit-") || !isZero(firstValue(values)) {
+		if !found || !isZero(firstValue(values)) ||
+			!strings.Contains(prefix, "Ratelimit-") && !strings.Contains(prefix, "Rate-Limit-") {
 			continue
 		}
 		if !reset(firstValue(h[prefix+"Reset-After"+suffix])) {
@@ -65,8 +71,8 @@ func latestReset(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 		reset(firstValue(h["X-Ratelimit-Reset-After"]))
 	}
 
-	// Two generations of the IETF draft share the field: up to -07 a line describes one bucket (limit=9, remaining=0, reset=5), from -08 on
-	// each member of the list is one ("default";r=0;t=5).
+	// Two generations of the IETF draft share the field: up to -07 a line describes one bucket (limit=9, remaining=0,
+	// reset=5), from -08 on each member of the list is one ("default";r=0;t=5).
 	for _, line := range h["Ratelimit"] {
 		if isZero(rateLimitParam(line, "remaining")) {
 			reset(rateLimitParam(line, "reset"))
@@ -94,7 +100,8 @@ func rateLimitParam(s, name string) string {
 	return ""
 }
 
-// parseWait reads one value in any of the forms that RetryHint lists, the millisecond fields aside. The result is positive if ok.
+// parseWait reads one value in any of the forms that RetryHint lists, the millisecond fields aside. The result is
+// positive if ok.
 func parseWait(value string, h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	// No form starts with a sign, so a negative value is an unreadable one.
 	if value == "" || value[0] == '-' || value[0] == '+' {
@@ -184,8 +191,8 @@ func isZero(value string) bool {
 	return ok && n == 0
 }
 
-// firstValue is the first of a field's values without blanks around it, "" if there is none. A number may have been joined with its
-// successors by a comma on the way; a date has a comma of its own.
+// firstValue is the first of a field's values without blanks around it, "" if there is none. A number may have been
+// joined with its successors by a comma on the way; a date has a comma of its own.
 func firstValue(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -198,7 +205,8 @@ func firstValue(values []string) string {
 	return value
 }
 
-// cutUnquoted cuts s at the first byte of seps outside a quoted string (RFC 9651, section 3.3.3). Without one, before is all of s.
+// cutUnquoted cuts s at the first byte of seps outside a quoted string (RFC 9651, section 3.3.3). Without one, before
+// is all of s.
 func cutUnquoted(s, seps string) (before, after string) {
 	quoted := false
 	for i := 0; i < len(s); i++ {
@@ -214,9 +222,10 @@ func cutUnquoted(s, seps string) (before, after string) {
 	return s, ""
 }
 
-// ceilDecimal is s x 10^shift rounded up, or [math.MaxInt64] where that is too large. It reads unsigned decimals, with an exponent or without,
-// and nothing else that strconv takes for a number: no infinities, hex digits or underscores. It does not go through a float, because few
-// decimals have an exact one, and rounding up would make a millisecond of the error.
+// ceilDecimal is s x 10^shift rounded up, or [math.MaxInt64] where that is too large. It reads unsigned decimals, with
+// an exponent or without, and nothing else that strconv takes for a number: no infinities, hex digits or underscores.
+// It does not go through a float, because few decimals have an exact one, and rounding up would make a millisecond of
+// the error.
 func ceilDecimal(s string, shift int) (n int64, ok bool) {
 	const (
 		room   = 1e17    // below it, one more digit fits
@@ -259,18 +268,24 @@ func ceilDecimal(s string, shift int) (n int64, ok bool) {
 		}
 		shift += min(max(exp, -farExp), farExp)
 	}
+	return scaleUp(n, shift, rest), true
+}
+
+// scaleUp is n x 10^shift rounded up, or [math.MaxInt64] where that is too large. With more the number is a little above
+// n, by less than one.
+func scaleUp(n int64, shift int, more bool) int64 {
 	for ; shift > 0 && n > 0; shift-- {
 		if n > math.MaxInt64/10 {
-			return math.MaxInt64, true
+			return math.MaxInt64
 		}
 		n *= 10
 	}
 	for ; shift < 0 && n > 0; shift++ {
-		rest = rest || n%10 != 0
+		more = more || n%10 != 0
 		n /= 10
 	}
-	if rest {
+	if more {
 		n++
 	}
-	return n, true
+	return n
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -151,7 +149,7 @@ func TestHostileBases(t *testing.T) {
 						t.Helper()
 						done := 0
 						tr := craceNew(t, hedgerow.Config{
-							Base: ccanFunc(tt.base), Detach: detach, Hedge: hedgerow.HedgeConfig{Signal: signal},
+							Base: roundTripper(tt.base), Detach: detach, Hedge: hedgerow.HedgeConfig{Signal: signal},
 						})
 						ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{
 							NoHedge: kind == "passed", Done: func(hedgerow.CallInfo) { done++ },
@@ -218,7 +216,7 @@ func TestHostileRecursion(t *testing.T) {
 		inner := scripted.Func(func(int, *http.Request) scripted.Step {
 			return scripted.Step{After: 1500 * time.Millisecond, Status: 503, Body: "x"}
 		})
-		base := ccanFunc(func(req *http.Request) (*http.Response, error) {
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
 			if req.Header.Get("X-Inner") != "" {
 				return inner.RoundTrip(req)
 			}
@@ -259,152 +257,6 @@ func TestHostileRecursion(t *testing.T) {
 		require.Greater(t, hooked.Load(), int64(5))
 		inner.Check(t)
 	})
-}
-
-// Bodies that block, fail, and are closed twice, while they are read, or late.
-func TestHostileResponseBodies(t *testing.T) {
-	t.Parallel()
-	for _, signal := range []hedgerow.Signal{hedgerow.SignalHeaders, hedgerow.SignalFirstByte} {
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			craceModes(t, func(t *testing.T, detach bool) {
-				t.Helper()
-				base := scripted.Func(func(_ int, req *http.Request) scripted.Step {
-					switch req.URL.Path {
-					case "/fails":
-						return scripted.Step{BodyReader: io.NopCloser(iotest.ErrReader(errCrace))}
-					case "/fails-later":
-						return scripted.Step{BodyReader: io.NopCloser(io.MultiReader(strings.NewReader("part"), iotest.ErrReader(errCrace)))}
-					case "/with-eof":
-						return scripted.Step{BodyReader: io.NopCloser(iotest.DataErrReader(strings.NewReader("x")))}
-					case "/byte-by-byte":
-						return scripted.Step{BodyReader: io.NopCloser(iotest.OneByteReader(strings.NewReader("whole")))}
-					default:
-						return scripted.Step{BodyReader: newCraceStream(100*time.Millisecond, 1, false)}
-					}
-				})
-				tr := craceNew(t, hedgerow.Config{Base: base, Detach: detach, Hedge: hedgerow.HedgeConfig{Signal: signal, Delay: time.Hour}})
-				get := func(path string) *http.Response {
-					resp, err := tr.RoundTrip(base.NewRequest(t, http.MethodGet, "http://api.test"+path, ""))
-					require.NoError(t, err)
-					return resp
-				}
-				for _, tt := range []struct {
-					path, want string
-					err        error
-				}{
-					{"/fails", "", errCrace},
-					{"/fails-later", "part", errCrace},
-					{"/with-eof", "x", nil},
-					{"/byte-by-byte", "whole", nil},
-				} {
-					resp := get(tt.path)
-					got, err := io.ReadAll(resp.Body)
-					require.Equal(t, tt.want, string(got), tt.path)
-					require.Equal(t, tt.err, err, tt.path)
-					for range 3 {
-						require.NoError(t, resp.Body.Close())
-					}
-				}
-
-				// Close while a Read waits, from several goroutines.
-				resp := get("/stream")
-				var wg sync.WaitGroup
-				errs := make(chan error, 1)
-				wg.Go(func() {
-					_, err := io.Copy(io.Discard, resp.Body)
-					errs <- err
-				})
-				time.Sleep(time.Second + 50*time.Millisecond)
-				start := time.Now()
-				for range 3 {
-					wg.Go(func() { _ = resp.Body.Close() })
-				}
-				wg.Wait()
-				require.Zero(t, time.Since(start))
-				require.Error(t, <-errs)
-				_, err := resp.Body.Read(make([]byte, 1))
-				require.Error(t, err)
-
-				// Never closed: ends with the caller's context.
-				ctx, cancel := context.WithCancel(t.Context())
-				_, err = tr.RoundTrip(base.NewRequest(t, http.MethodGet, "http://api.test/stream", "").WithContext(ctx))
-				require.NoError(t, err)
-				cancel()
-				bodies := base.Bodies()
-				require.Zero(t, bodies[len(bodies)-1].Closes())
-				for _, b := range bodies[:len(bodies)-1] {
-					require.Equal(t, 1, b.Closes())
-				}
-			})
-		})
-	}
-}
-
-// A response without a body, and one whose body is not for reading, also where the first byte is waited for.
-func TestHostileFirstByteOfNothing(t *testing.T) {
-	t.Parallel()
-	for _, hedging := range []bool{false, true} {
-		t.Run(fmt.Sprintf("hedging=%t", hedging), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				pr, pw := io.Pipe()
-				duplex := struct {
-					io.ReadCloser
-					io.Writer
-				}{pr, pw}
-				base := scripted.New(scripted.Step{Status: http.StatusSwitchingProtocols, BodyReader: duplex})
-				tr := craceNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Signal: hedgerow.SignalFirstByte}})
-				tr.SetHedging(hedging)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				req := base.NewRequest(t, http.MethodGet, craceURL, "").WithContext(ctx)
-				req.Header.Set("Upgrade", "echo")
-				time.AfterFunc(30*time.Second, func() { _ = pw.CloseWithError(errCrace) })
-				start := time.Now()
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				require.Zero(t, time.Since(start), "the peer of an upgrade may wait for us to speak")
-				require.Implements(t, (*io.ReadWriteCloser)(nil), resp.Body)
-				require.NoError(t, resp.Body.Close())
-				base.Check(t)
-			})
-		})
-	}
-}
-
-// Switching hedging off changes nothing for a call that could not have been hedged: here a stream in both directions, whose
-// server says 200 and waits for what the client sends then.
-func TestHostileDuplexStream(t *testing.T) {
-	t.Parallel()
-	for _, hedging := range []bool{false, true} {
-		t.Run(fmt.Sprintf("hedging=%t", hedging), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				base := ccanFunc(func(req *http.Request) (*http.Response, error) {
-					return &http.Response{StatusCode: http.StatusOK, ContentLength: -1, ProtoMajor: 2, Body: req.Body}, nil // an echo
-				})
-				tr := craceNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Signal: hedgerow.SignalFirstByte}})
-				tr.SetHedging(hedging)
-				pr, pw := io.Pipe()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, craceURL, pr)
-				require.NoError(t, err)
-				time.AfterFunc(time.Hour, func() { _ = pw.Close() })
-				start := time.Now()
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				require.Zero(t, time.Since(start))
-				go func() {
-					_, _ = io.WriteString(pw, "ping")
-					_ = pw.Close()
-				}()
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.Equal(t, "ping", string(got))
-				require.NoError(t, resp.Body.Close())
-			})
-		})
-	}
 }
 
 // Many calls at one instant: the clock does not move, and nothing divides by it.
@@ -522,205 +374,4 @@ func TestHostileChangesWhileCallsRun(t *testing.T) {
 		}
 		return true
 	}, 10*time.Second, time.Millisecond)
-}
-
-// hostRun is what a random call is asked to be.
-type hostRun struct {
-	steps  []scripted.Step
-	cancel time.Duration // 0: never
-	method string
-	noCall bool // NoHedge
-}
-
-func hostRandomRun(rnd *rand.Rand) hostRun {
-	r := hostRun{method: http.MethodGet}
-	for range 3 {
-		step := scripted.Step{After: time.Duration(rnd.IntN(4000)) * time.Millisecond, Body: "x", Status: 200}
-		switch rnd.IntN(7) {
-		case 0:
-			step.Status = 503
-		case 1:
-			step = scripted.Step{After: step.After, Err: errCrace}
-		case 2:
-			step.BodyAfter = time.Duration(rnd.IntN(1000)) * time.Millisecond
-		case 3:
-			step.Status = 429
-		}
-		r.steps = append(r.steps, step)
-	}
-	switch rnd.IntN(8) {
-	case 0:
-		r.cancel = time.Duration(1+rnd.IntN(4000)) * time.Millisecond
-	case 1:
-		r.method = http.MethodPost
-	case 2:
-		r.noCall = true
-	}
-	return r
-}
-
-// Whatever happens to calls, what is counted and told adds up.
-func TestHostileStatsAddUp(t *testing.T) {
-	t.Parallel()
-	for _, signal := range []hedgerow.Signal{hedgerow.SignalHeaders, hedgerow.SignalFirstByte} {
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			craceModes(t, func(t *testing.T, detach bool) {
-				t.Helper()
-				const calls = 300
-				seed := uint64(time.Now().UnixNano()) ^ rand.Uint64()
-				t.Logf("seed %d", seed)
-				rnd := rand.New(rand.NewPCG(seed, 1))
-				var runs []hostRun
-				for range calls {
-					runs = append(runs, hostRandomRun(rnd))
-				}
-				base := scripted.Func(func(_ int, req *http.Request) scripted.Step {
-					var i int
-					_, _ = fmt.Sscan(req.Header.Get("X-Run"), &i)
-					a, _ := hedgerow.AttemptFromContext(req.Context())
-					return runs[i].steps[a.Number]
-				})
-				var events craceLog
-				tr := craceNew(t, hedgerow.Config{
-					Base: base, Detach: detach, Hooks: events.hooks(),
-					Hedge:   hedgerow.HedgeConfig{MaxHedges: 2, Signal: signal, BudgetPercent: 50},
-					Breaker: hedgerow.BreakerConfig{MinSamples: 10, Cooldown: 3 * time.Second, ErrorRateThreshold: 0.6},
-				})
-				var mu sync.Mutex
-				infos := make(map[int][]hedgerow.CallInfo)
-				answers := make([]craceAnswer, calls)
-				var wg sync.WaitGroup
-				for i, run := range runs {
-					ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{NoHedge: run.noCall, Done: func(c hedgerow.CallInfo) {
-						mu.Lock()
-						defer mu.Unlock()
-						infos[i] = append(infos[i], c)
-					}})
-					ctx, cancel := context.WithCancel(ctx)
-					if run.cancel > 0 {
-						time.AfterFunc(run.cancel, cancel)
-					}
-					req := base.NewRequest(t, run.method, craceURL, "").WithContext(ctx)
-					req.Header.Set("X-Run", strconv.Itoa(i))
-					wg.Go(func() {
-						defer cancel()
-						answers[i] = craceCall(tr, req)
-					})
-					time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
-				}
-				wg.Wait()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				base.Check(t)
-
-				// Attempts, as the calls, the hooks and the base tell of them.
-				attempts, abandoned := 0, 0
-				for i := range runs {
-					require.Len(t, infos[i], 1)
-					info := infos[i][0]
-					attempts += info.Attempts
-					if info.Attempts > 1 && info.Winner.Number == 0 && runs[i].cancel > 0 {
-						abandoned++ // or the primary's outcome was returned, which looks the same
-					}
-					require.NotErrorIs(t, answers[i].Err, hedgerow.ErrSuperseded)
-				}
-				require.Len(t, base.Records(), attempts)
-				require.Len(t, events.done, attempts, "AttemptDone once per attempt")
-				won, hedgesDone := 0, 0
-				for _, e := range events.done {
-					require.False(t, e.Won && e.Superseded)
-					if e.Won {
-						won++
-					}
-					if e.Attempt.Kind == hedgerow.AttemptHedge {
-						hedgesDone++
-					}
-				}
-				require.LessOrEqual(t, won, calls)
-
-				s := tr.Stats()
-				ep := s.Endpoints[hedgerow.EndpointKey{Host: "api.test"}]
-				require.Equal(t, s.Total, ep.Counters, "there is one endpoint")
-				require.EqualValues(t, calls, s.Total.Requests)
-				require.EqualValues(t, attempts-calls, s.Total.Hedges)
-				require.Len(t, events.fired, int(s.Total.Hedges))
-				require.Equal(t, int(s.Total.Hedges), hedgesDone)
-				wins := s.Total.HedgeWins + s.Total.PrimaryWins
-				require.LessOrEqual(t, wins, s.Total.Hedged)
-				require.GreaterOrEqual(t, wins, s.Total.Hedged-uint64(abandoned))
-				counted := make(map[hedgerow.SkipReason]uint64)
-				for _, e := range events.skipped {
-					counted[e.Reason]++
-				}
-				require.Equal(t, counted, s.Total.Skipped)
-				require.LessOrEqual(t, s.Total.Hedged, s.Total.Hedges)
-				// Transitions of a circuit follow on each other.
-				last := map[hedgerow.CircuitScope]hedgerow.CircuitState{}
-				for _, m := range events.moves {
-					require.Equal(t, last[m.Scope], m.From)
-					require.NotEqual(t, m.From, m.To)
-					last[m.Scope] = m.To
-				}
-			})
-		})
-	}
-}
-
-// Done is called once on every path, before RoundTrip returns.
-func TestHostileDoneOnce(t *testing.T) {
-	t.Parallel()
-	primary := hedgerow.Attempt{}
-	hedge := hedgerow.Attempt{Number: 1, Kind: hedgerow.AttemptHedge}
-	for _, tt := range []struct {
-		name   string
-		steps  []scripted.Step
-		call   hedgerow.Call
-		method string
-		want   hedgerow.CallInfo
-	}{
-		{"primary", []scripted.Step{{Body: "x"}}, hedgerow.Call{}, "GET", hedgerow.CallInfo{Attempts: 1, Winner: primary, Delay: time.Second}},
-		{"error", []scripted.Step{{Err: errCrace}}, hedgerow.Call{}, "GET", hedgerow.CallInfo{Attempts: 1, Winner: primary, Delay: time.Second}},
-		{"hedge", []scripted.Step{{After: time.Hour}, {Body: "x"}}, hedgerow.Call{}, "GET", hedgerow.CallInfo{Attempts: 2, Winner: hedge, Delay: time.Second}},
-		{
-			"all fail",
-			[]scripted.Step{{After: 2 * time.Second, Err: errCrace}, {Err: errCrace}},
-			hedgerow.Call{},
-			"GET",
-			hedgerow.CallInfo{Attempts: 2, Winner: primary, Delay: time.Second},
-		},
-		{"own delay", []scripted.Step{{After: time.Hour}, {Body: "x"}}, hedgerow.Call{Delay: time.Minute}, "GET", hedgerow.CallInfo{Attempts: 2, Winner: hedge, Delay: time.Minute}},
-		{"not hedgeable", []scripted.Step{{Body: "x"}}, hedgerow.Call{}, "POST", hedgerow.CallInfo{Attempts: 1, Winner: primary}},
-		{"no hedge", []scripted.Step{{Body: "x"}}, hedgerow.Call{NoHedge: true}, "GET", hedgerow.CallInfo{Attempts: 1, Winner: primary}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			craceModes(t, func(t *testing.T, detach bool) {
-				t.Helper()
-				base := scripted.New(tt.steps...)
-				tr := craceNew(t, hedgerow.Config{Base: base, Detach: detach})
-				var infos []hedgerow.CallInfo
-				call := tt.call
-				call.Done = func(i hedgerow.CallInfo) { infos = append(infos, i) }
-				craceCall(tr, base.NewRequest(t, tt.method, craceURL, "").WithContext(hedgerow.WithCall(t.Context(), call)))
-				want := tt.want
-				want.Host = "api.test"
-				require.Equal(t, []hedgerow.CallInfo{want}, infos)
-				synctest.Wait()
-				base.Check(t)
-			})
-		})
-	}
-	t.Run("unknown endpoint", func(t *testing.T) {
-		t.Parallel()
-		base := scripted.New()
-		tr := craceNew(t, hedgerow.Config{Base: base})
-		done := 0
-		ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Endpoint: "nobody", Done: func(hedgerow.CallInfo) { done++ }})
-		a := craceCall(tr, base.NewRequest(t, http.MethodPost, craceURL, "payload").WithContext(ctx))
-		require.ErrorIs(t, a.Err, hedgerow.ErrUnknownEndpoint)
-		require.ErrorContains(t, a.Err, "nobody")
-		require.Equal(t, 1, done)
-		base.Check(t)
-	})
 }

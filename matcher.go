@@ -12,21 +12,21 @@ import (
 // nothing.
 //
 // Each host and port has a tree of its own with one level per path segment. The search walks it depth first and tries
-// literal, single, rest in this order at each node, so the first hit is the best pattern: precedence is the order of
+// literal, single, rest in this order at each level, so the first hit is the best pattern: precedence is the order of
 // the walk and nothing is compared. A branch that ends without a value for the method is left for the next one. Coming
-// back cannot explode: only one way leads to a node, and its depth says which segment it looks at, so a search visits
-// no node twice, and a call searches at most three trees (host with port, host, any host). Its cost is bounded by the
-// segments of all patterns, however long the path is; in practice it is about the segments of the path.
+// back cannot explode: only one way leads into a branch, and its depth says which segment it looks at, so a search goes
+// into no branch twice, and a call searches at most three trees (host with port, host, any host). Its cost is bounded by
+// the segments of all patterns, however long the path is; in practice it is about the segments of the path.
 type matcher[T any] struct {
 	// hosts holds the trees by name and then by port; "" is any host, any port.
-	hosts map[string]map[string]*patternNode[T]
+	hosts map[string]map[string]*patternTree[T]
 }
 
-// patternNode is what is known of the paths that begin with one sequence of segments.
-type patternNode[T any] struct {
-	literals map[string]*patternNode[T] // by decoded segment; "" follows a trailing slash
-	single   *patternNode[T]            // {name} and *
-	rest     *patternNode[T]            // {name...}; has only ends
+// patternTree is what is known of the paths that begin with one sequence of segments; nil: nothing.
+type patternTree[T any] struct {
+	literals map[string]*patternTree[T] // by decoded segment; "" follows a trailing slash
+	single   *patternTree[T]            // {name} and *
+	rest     *patternTree[T]            // {name...}; has only ends
 	ends     map[string]patternEnd[T]   // patterns that end here, by method; "" is any
 }
 
@@ -42,7 +42,7 @@ func (m *matcher[T]) with(pattern string, v T) (*matcher[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("hedgerow: pattern %q: %w", shownPattern(pattern), err)
 	}
-	var hosts map[string]map[string]*patternNode[T]
+	var hosts map[string]map[string]*patternTree[T]
 	if m != nil {
 		hosts = m.hosts
 	}
@@ -54,11 +54,11 @@ func (m *matcher[T]) with(pattern string, v T) (*matcher[T], error) {
 	return &matcher[T]{hosts: cloneWith(hosts, p.host, cloneWith(ports, p.port, root))}, nil
 }
 
-// with returns a copy of n, which may be nil, with end below it. If the place is taken, same is the pattern there.
-func (n *patternNode[T]) with(path []patternSegment, method string, end patternEnd[T]) (next *patternNode[T], same string) {
-	next = &patternNode[T]{}
-	if n != nil {
-		*next = *n
+// with returns a copy of t, which may be nil, with end below it. If the place is taken, same is the pattern there.
+func (t *patternTree[T]) with(path []patternSegment, method string, end patternEnd[T]) (next *patternTree[T], same string) {
+	next = &patternTree[T]{}
+	if t != nil {
+		*next = *t
 	}
 	if len(path) == 0 {
 		if old, ok := next.ends[method]; ok {
@@ -73,7 +73,7 @@ func (n *patternNode[T]) with(path []patternSegment, method string, end patternE
 	case segmentRest:
 		next.rest, same = next.rest.with(below, method, end)
 	default:
-		var child *patternNode[T]
+		var child *patternTree[T]
 		child, same = next.literals[s.text].with(below, method, end)
 		next.literals = cloneWith(next.literals, s.text, child)
 	}
@@ -117,35 +117,33 @@ func (m *matcher[T]) match(method, host string, u *url.URL) (v T, ok bool) {
 	return m.hosts[""][""].find(method, path)
 }
 
-// find returns the value of the best pattern for p, the part of the path that n has not seen.
-func (n *patternNode[T]) find(method string, p requestPath) (v T, ok bool) {
-	if n == nil {
+// find returns the value of the best pattern for p, the part of the path that t has not seen.
+func (t *patternTree[T]) find(method string, p requestPath) (v T, ok bool) {
+	if t == nil {
 		return v, false
 	}
 	if p.path == "" {
-		return n.end(method)
+		return t.end(method)
 	}
 	segment, below := p.cut()
-	if child := n.literals[segment]; child != nil {
-		if v, ok = child.find(method, below); ok {
+	if v, ok = t.literals[segment].find(method, below); ok {
+		return v, true
+	}
+	if segment != "" {
+		if v, ok = t.single.find(method, below); ok {
 			return v, true
 		}
 	}
-	if n.single != nil && segment != "" {
-		if v, ok = n.single.find(method, below); ok {
-			return v, true
-		}
-	}
-	if n.rest != nil {
-		return n.rest.end(method)
+	if t.rest != nil {
+		return t.rest.end(method)
 	}
 	return v, false
 }
 
-func (n *patternNode[T]) end(method string) (v T, ok bool) {
-	end, ok := n.ends[method]
+func (t *patternTree[T]) end(method string) (v T, ok bool) {
+	end, ok := t.ends[method]
 	if !ok {
-		end, ok = n.ends[""]
+		end, ok = t.ends[""]
 	}
 	return end.value, ok
 }

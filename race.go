@@ -42,7 +42,7 @@ type contest struct {
 	hedges   []*attempt    // granted
 	rest     []*attempt    // once over: those that were in flight at the decision
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
-	decided  chan struct{} // closed when the decision is booked, unless the caller's goroutine made it
+	decided  chan struct{} // closed when the decision is booked; never, if the caller made it by giving up
 	panicked any           // once over: what a policy function panicked with outside of the caller's goroutine
 	skipped  [skipReasons]bool
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Stats is a snapshot of a [Transport]. Counters read while calls run may be a few calls apart from each other.
+// Stats is a snapshot of a [Transport], which shares nothing with it. Counters read while calls run may be a few calls
+// apart from each other.
 type Stats struct {
 	// Total sums up all calls. It never goes back, also when endpoints are dropped: see [Config].MaxEndpoints.
 	Total Counters
@@ -34,7 +35,7 @@ func (k EndpointKey) String() string {
 // MarshalText returns what String returns.
 func (k EndpointKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Counters count calls since the start.
+// Counters count calls since the Transport was made or, for an endpoint and host, since what is kept for them was.
 type Counters struct {
 	// Requests counts the calls that reached an endpoint, sent or not.
 	Requests uint64
@@ -59,7 +60,7 @@ type EndpointStats struct {
 	// Delay is the hedge delay in force.
 	Delay time.Duration
 	// Latency is the time to RoundTrip's return as callers saw it, over the last one to two [HedgeConfig].Window. Calls
-	// whose caller cancelled them are left out.
+	// that failed in it because their caller cancelled them are left out, and so are calls of which nothing was sent.
 	Latency Quantiles
 	// RatePerSecond is the observed rate of calls over [HedgeConfig].RateWindow.
 	RatePerSecond float64

@@ -32,7 +32,7 @@ type Config struct {
 }
 
 // A Transport is an [http.RoundTripper] that hedges slow calls of the one below it. It is made by [New], safe for
-// concurrent use, starts no goroutine that outlives a call, and needs no closing.
+// concurrent use, starts no goroutine but for attempts and for closing what they leave behind, and needs no closing.
 //
 // As with any RoundTripper, the caller must close the response body, which also frees what the attempt holds.
 type Transport struct {

@@ -25,11 +25,13 @@
 // # Memory
 //
 // The buckets are those of [mapping.LogarithmicMapping], which carries the guarantee; the counts are this package's
-// own. With all three kinds of samples a Window has six arrays of counts. Over 1 ms to 60 s at 1 % each has 551 buckets, so the float64 stores of sketches-go would take 26 KiB,
-// where 16 KiB is the budget for everything an endpoint remembers. A dense []uint32 halves that.
+// own. With all three kinds of samples a Window has six arrays of counts. Over 1 ms to 60 s at 1 % each has 551 buckets,
+// so the float64 stores of sketches-go would take 26 KiB, where everything that hedgerow keeps of an endpoint is to fit in
+// 16 KiB. A dense []uint32 halves that.
 //
 // The arrays span the buckets in use and a small margin, and at most a factor of 100 000 (576 buckets at 1 %, which is
 // 2304 bytes, a size class of the allocator, so nothing is lost to rounding). Where samples spread wider, the lowest
-// buckets are folded into one: quantiles that fall there read too high, those above keep the guarantee.
-// A bucket stops counting at [math.MaxUint32].
+// buckets are folded into one: quantiles that fall there read too high, those above keep the guarantee. What was only
+// observed folds nothing, but counts in the highest bucket there can be, and reads too low. A bucket stops counting at
+// [math.MaxUint32].
 package sketch

@@ -40,11 +40,8 @@ func (w *Window) Survival(now time.Time, dst *Survival) {
 	if !ok || atRisk == 0 {
 		return
 	}
-	if cap(dst.share) < b.limit {
-		dst.share = slices.Grow(dst.share, b.limit)
-	}
 	dst.first = lo
-	dst.share = dst.share[:hi-lo+1]
+	dst.share = slices.Grow(dst.share, b.limit)[:hi-lo+1]
 	share := 1.0
 	for k := range dst.share {
 		pos := lo - b.base + k
@@ -103,11 +100,11 @@ func (s *Survival) Quantile(q float64) (time.Duration, bool) {
 	if len(s.share) == 0 {
 		return 0, false
 	}
-	target := 1 - clampUnit(q) + slack
-	if target >= 1 {
+	most := 1 - clampUnit(q) + slack
+	if most >= 1 {
 		return 0, true
 	}
-	k := sort.Search(len(s.share), func(k int) bool { return s.share[k] <= target })
+	k := sort.Search(len(s.share), func(k int) bool { return s.share[k] <= most })
 	if k == len(s.share) {
 		return 0, false
 	}
@@ -116,7 +113,7 @@ func (s *Survival) Quantile(q float64) (time.Duration, bool) {
 	lo, hi := toDuration(lower*(1-slack)), toDuration(upper*(1+slack)+1)
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		if s.At(mid) <= target {
+		if s.At(mid) <= most {
 			hi = mid
 		} else {
 			lo = mid + 1

@@ -19,9 +19,10 @@ const (
 	shortest = time.Microsecond
 )
 
-// Window is a DDSketch of durations over the last one to two widths. It keeps three kinds of samples apart: how long calls
-// took that completed, how long those ran at least that were cut off, which [Window.Survival] weighs, and how long callers
-// waited, of which [Window.Quantiles] tells. Create it with [NewWindow]; the zero value is not usable. It is safe for concurrent use and must not be copied.
+// Window is a DDSketch of durations over the last one to two widths. It keeps three kinds of samples apart: how long
+// completed calls took and how long those ran that were cut off, both of which [Window.Survival] weighs, and how long
+// callers waited, of which [Window.Quantiles] tells. Create it with [NewWindow]; the zero value is not usable. It is safe
+// for concurrent use and must not be copied.
 //
 // Durations below a microsecond, negative ones too, count as a microsecond.
 type Window struct {
@@ -116,8 +117,8 @@ func (w *Window) Count(now time.Time) uint64 {
 //
 // The quantile q of n samples is the order statistic of rank floor(q*(n-1)), counted from 0; a q outside [0, 1] is
 // clamped, NaN to 0. The value is within the window's relative accuracy of it, give or take the rounding to a
-// nanosecond, unless it fell into the folded lowest bucket (see the package comment). Ascending qs take a single pass
-// over the counts.
+// nanosecond, unless it fell into a bucket that holds more than its own (see the package comment). Ascending qs take a
+// single pass over the counts.
 func (w *Window) Quantiles(now time.Time, qs []float64, out []time.Duration) (count uint64) {
 	qs = qs[:min(len(qs), len(out))]
 	w.mu.Lock()

@@ -45,8 +45,8 @@ type Step struct {
 	Header http.Header
 	// Body is the content of the response.
 	Body string
-	// BodyReader replaces Body; a read that blocks in it is not interrupted by the context. If it is an io.Writer, so is the response's body, as after a 101. http.NoBody is
-	// handed out as it is, and not tracked.
+	// BodyReader replaces Body; a read that blocks in it is not interrupted by the context. If it is an io.Writer, so is
+	// the response's body, as after a 101. http.NoBody is handed out as it is, and not tracked.
 	BodyReader io.ReadCloser
 	// BodyAfter is the wait before the first read of the response's body.
 	BodyAfter time.Duration
