@@ -15,7 +15,7 @@ type Call struct {
 	// NoHedge keeps this call from being hedged, which counts as [SkipDisabled]; default false.
 	NoHedge bool
 	// Delay is the hedge delay of this call; zero: the endpoint's. A positive one is floored at
-	// [HedgeConfig].MinDelay and not capped by MaxDelay; a negative one counts as zero.
+	// [HedgeConfig].MinDelay and not capped by MaxDelay; a negative one counts as not set.
 	Delay time.Duration
 	// Idempotent declares that this call may be sent more than once, whatever its method; default false.
 	Idempotent bool
