@@ -49,8 +49,8 @@
 //
 // Each endpoint and host has up to 27 series and each host 3 more, and there are never more endpoints than
 // [hedgerow.Config].MaxEndpoints. Requests to hosts that others choose, such as those of a crawler or of webhooks, fill
-// that up. Drop the series with a host label when scraping, or lower MaxEndpoints, but not below what is in use at a time: the hedgerow_transport_ families
-// are left.
+// that up. Drop the series with a host label when scraping, or lower MaxEndpoints, but not below what is in use at a
+// time: the hedgerow_transport_ families are left.
 package prom
 
 import (
