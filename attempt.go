@@ -28,9 +28,9 @@ type attempt struct {
 	carrier carrier // the call
 	note    *note   // what a pool beneath says of it; guarded by the flight's mutex
 	req     *http.Request
-	reqBody *requestBody  // nil if the body is in memory
-	trial   *places       // in the circuits, not given back yet; nil: none
-	began   time.Duration // from the start of the call
+	reqBody *sentBody              // nil: no body, or one in memory
+	trial   atomic.Pointer[places] // in the circuits, not given back yet; nil: none
+	began   time.Duration          // from the start of the call
 
 	// The outcome: one of resp and err is set.
 	heard *note // what the pool had said by then; nil: there is none
@@ -45,6 +45,7 @@ type attempt struct {
 	placed     bool // the pool beneath has a resource for it; guarded by the mutex of the race
 	acceptable bool // it may win while others are in flight
 	failure    failure
+	broken     bool        // the response body failed before its first byte
 	badBody    bool        // the request body could not be read, which says nothing of the host
 	delivered  bool        // the race has the outcome
 	announce   func()      // tells the hooks of a hedge that is sent
@@ -83,12 +84,16 @@ func (a *attempt) begin(ctx context.Context) {
 	a.Context, a.cancel = context.WithCancelCause(ctx)
 }
 
-// own takes over the body of the attempt's request, so that it can be ended by closing it.
-func (a *attempt) own(req *http.Request) {
+// own takes over the body of the attempt's request, so that it can be ended by closing it. One in memory is left as it is,
+// unless the attempt may run on when RoundTrip has returned and the bytes are the caller's again.
+func (a *attempt) own(req *http.Request, runsOn bool) {
 	a.req = req
-	if hasBody(req) && !inMemory(req.Body) {
-		a.reqBody = &requestBody{rc: req.Body}
-		req.Body = a.reqBody
+	if !hasBody(req) {
+		return
+	}
+	if memory := inMemory(req.Body); !memory || runsOn {
+		a.reqBody = &sentBody{memory: memory}
+		a.reqBody.take(req)
 	}
 }
 
@@ -129,15 +134,27 @@ func (a *attempt) firstByte() error {
 	return err
 }
 
+// breaks takes in how the response body failed before its first byte, if it did.
+func (a *attempt) breaks(err error) {
+	if err != nil {
+		a.acceptable, a.broken = false, true
+		a.failure = failure{host: true, endpoint: true}
+	}
+}
+
 // supersede ends an attempt that another one has made superfluous: its context, and what a base that ignores it may
 // block on. The goroutine that runs the attempt does the rest when it comes back.
 func (a *attempt) supersede() {
 	a.cancel(ErrSuperseded)
-	if a.reqBody != nil {
-		go func() { _ = a.reqBody.Close() }() // it is the user's, and may block
+	switch {
+	case a.reqBody == nil:
+	case a.reqBody.memory:
+		a.reqBody.end()
+	default:
+		go a.reqBody.end() // it is the user's, and may block
 	}
 	if a.peeking.Load() {
-		go func() { _ = a.body.Close() }()
+		go closeQuietly(&a.body)
 	}
 }
 
@@ -150,7 +167,7 @@ func (a *attempt) discard() {
 			a.drain()
 			stop.Stop()
 		}
-		_ = a.body.Close() // nobody wants to know
+		closeQuietly(&a.body)
 	}
 	a.cancel(ErrSuperseded)
 }
@@ -162,7 +179,7 @@ func (a *attempt) drain() {
 
 func (a *attempt) supersedeBody() {
 	a.cancel(ErrSuperseded)
-	_ = a.body.Close()
+	closeQuietly(&a.body)
 }
 
 // hand makes the attempt's outcome the caller's. The attempt's context ends with the response body. plain says that the
@@ -178,7 +195,7 @@ func (a *attempt) hand(req *http.Request, plain bool) (*http.Response, error) {
 		a.cancel(nil)
 	case !plain && declaredEmpty(a.resp, req.Method):
 		a.cancel(nil)
-		a.resp.Body = &emptyBody{a.resp.Body}
+		a.resp.Body = &emptyBody{&a.body}
 	default:
 		a.resp.Body = &a.body
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -98,10 +99,14 @@ func (b *responseBody) release() {
 
 // bodiless reports whether there is nothing to read from resp, or it is a 101, whose body is the connection, outlives the
 // context of its attempt, and has to stay an io.ReadWriteCloser. What the headers say is not enough: an HTTP/2 stream may
-// go on without content, and end with trailers. The bodies without anything to read, http.NoBody and the one of net/http
-// for HTTP/2, have no fields.
+// go on without content, and end with trailers. The bodies of net/http without anything to read, NoBody and the one for
+// HTTP/2, have no fields.
 func bodiless(resp *http.Response) bool {
-	return resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols || reflect.TypeOf(resp.Body).Size() == 0
+	if resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		return true
+	}
+	t := reflect.TypeOf(resp.Body)
+	return t.Size() == 0 && strings.HasPrefix(t.PkgPath(), "net/http")
 }
 
 // declaredEmpty reports whether resp says that it has no content. A response without a protocol version was not read from
@@ -128,22 +133,82 @@ func (b *emptyBody) Read(p []byte) (int, error) {
 
 func (b *emptyBody) Close() error { return b.rc.Close() }
 
-// A requestBody is a request body that can be closed while the base transport reads it, because its attempt is
-// superfluous: an HTTP/1.1 attempt that blocks in Read does not see its context end (go.dev/issue/78555). It also
-// remembers whether the body itself has failed. It closes the user's body once.
+// A sentBody is the body of an attempt's request, in all its copies: net/http has one made by GetBody when it sends a request
+// again. It can be closed while the base transport reads it, because its attempt is superfluous: an HTTP/1.1 attempt that
+// blocks in Read does not see its context end (go.dev/issue/78555). It also remembers whether the body itself has failed.
+type sentBody struct {
+	memory bool // reads cannot block, so that Close waits for the one in progress: the bytes are the caller's again
+	failed atomic.Bool
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	copies []*requestBody
+}
+
+// take makes the body of req, and what its GetBody returns, parts of b. req is the attempt's own.
+func (b *sentBody) take(req *http.Request) {
+	body, err := b.add(req.Body)
+	if err != nil {
+		return // it is closed, and so was the body
+	}
+	req.Body = body
+	if get := req.GetBody; get != nil {
+		req.GetBody = func() (io.ReadCloser, error) {
+			rc, err := get()
+			if err != nil || rc == nil {
+				return rc, err
+			}
+			return b.add(rc)
+		}
+	}
+}
+
+func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
+	c := &requestBody{of: b, rc: rc}
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.copies = append(b.copies, c)
+	}
+	b.mu.Unlock()
+	if closed {
+		closeQuietly(rc)
+		return nil, errBodyClosed
+	}
+	return c, nil
+}
+
+// end closes all copies, and those that are still to come.
+func (b *sentBody) end() {
+	b.mu.Lock()
+	b.closed = true
+	copies := b.copies
+	b.mu.Unlock()
+	for _, c := range copies {
+		closeQuietly(c)
+	}
+}
+
+// A requestBody is one copy of a sentBody. It closes the user's body once.
 type requestBody struct {
+	of     *sentBody
 	rc     io.ReadCloser
 	closed atomic.Bool
-	failed atomic.Bool
+
+	reading sync.Mutex // held by a Read from memory
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
+	if b.of.memory {
+		b.reading.Lock()
+		defer b.reading.Unlock()
+	}
 	if b.closed.Load() {
 		return 0, errBodyClosed
 	}
 	n, err := b.rc.Read(p)
 	if err != nil && err != io.EOF && !b.closed.Load() {
-		b.failed.Store(true)
+		b.of.failed.Store(true)
 	}
 	return n, err
 }
@@ -152,7 +217,17 @@ func (b *requestBody) Close() error {
 	if !b.closed.CompareAndSwap(false, true) {
 		return nil
 	}
+	if b.of.memory {
+		b.reading.Lock()
+		defer b.reading.Unlock()
+	}
 	return b.rc.Close()
+}
+
+// closeQuietly closes what nobody wants to hear of any more, in a goroutine where a panic would end the process.
+func closeQuietly(c io.Closer) {
+	defer ignorePanic()
+	_ = c.Close()
 }
 
 // inMemory reports whether body is one that http.NewRequest made of a reader that cannot block or fail. Wrapped, it would

@@ -75,6 +75,16 @@ func (b *budget) least(n int64) {
 	b.tokens = b.floor
 }
 
+// empty takes out what the bucket starts with.
+func (b *budget) empty(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens = 0
+	if b.limiter != nil {
+		b.limiter.AllowN(now, b.limiter.Burst())
+	}
+}
+
 // deposit counts one call.
 func (b *budget) deposit(now time.Time) {
 	b.mu.Lock()

@@ -40,9 +40,14 @@ func (r *race) decideLocked(winner *attempt) {
 	r.over.Store(true) // last: who sees it reads the rest without mu
 }
 
-// supersedeRest supersedes the attempts that were still in flight when the race was decided.
-func (c *contest) supersedeRest() {
-	for _, a := range c.rest {
+// supersedeRest supersedes the attempts that were still in flight when the race was decided. Their places in the circuits
+// are given back now: a base that ignores contexts may keep them for long.
+func (r *race) supersedeRest() {
+	if r.contest == nil {
+		return
+	}
+	for _, a := range r.contest.rest {
+		r.free(a)
 		a.supersede()
 	}
 }
@@ -75,7 +80,7 @@ func (r *race) fail(v any) {
 	}
 	r.mu.Unlock()
 	if first {
-		c.supersedeRest()
+		r.supersedeRest()
 		close(c.decided)
 	}
 }
@@ -110,9 +115,21 @@ func (r *race) giveUp() {
 	}
 	r.mu.Unlock()
 	if first {
-		c.supersedeRest()
+		if !r.held {
+			r.bookGone()
+		}
+		r.supersedeRest()
 	} else {
 		<-c.decided // it is being booked
+	}
+}
+
+// bookGone enters a primary that runs on although the caller has given up, which a deadline makes a failure.
+func (r *race) bookGone() {
+	if _, deadline := callerGone(r.ctx, r.stopped); deadline {
+		now := time.Now()
+		r.primary.trial.Store(nil) // it keeps its places
+		r.report(r.ep.host.circuit.record(now, true), r.ep.circuit.record(now, true))
 	}
 }
 
@@ -143,9 +160,6 @@ func (r *race) conclude() (*http.Response, error) {
 	}
 	info := CallInfo{Attempts: r.attempts(), Delay: r.delay}
 	if w == nil {
-		if !r.held {
-			r.bookGone()
-		}
 		err := goneError(r.ctx)
 		r.finish(time.Now(), nil, err, info)
 		return nil, err
@@ -201,11 +215,10 @@ func (r *race) leave() {
 	}
 	r.mu.Unlock()
 	r.stop()
-	if r.contest != nil {
-		r.contest.supersedeRest()
-	}
+	r.supersedeRest()
+	r.free(&r.primary)
 	if !r.t.detach {
-		r.free(&r.primary) // a detached one sees to it itself
+		closeRequest(r.primary.req) // the base may have left it open
 	}
 	if r.held || !r.t.detach || r.winner == &r.primary {
 		go r.primary.discard()

@@ -81,7 +81,9 @@ func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
 	}
 	var s sketch.Survival
 	d.latencies.Survival(now, &s)
-	d.learned.Store(int64(cfg.clamp(fitDelay(&s, cfg, level))))
+	if delay, ok := fitDelay(&s, cfg, level); ok {
+		d.learned.Store(int64(cfg.clamp(delay)))
+	}
 	d.due.Store(max(s.Count()/delayGrowth, delayMinGrowth))
 	d.warming.Store(false)
 }
@@ -100,18 +102,23 @@ func (c HedgeConfig) clamp(d time.Duration) time.Duration {
 //
 // What is learned from a window is off by chance, in the order of 2 % of the share. A bucket that is less than half
 // full lowers the share, so that such errors are made up for before it runs dry.
-func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) time.Duration {
+//
+// When more primaries hang than the budget has hedges for, no delay fits. Then it is the smallest one that asks for no
+// more than the greatest does: to wait longer would help none of them, and the ages at which they are cut off, from
+// which the next delay is learned, would grow without end. It is false if no primary has completed.
+func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) (time.Duration, bool) {
+	high := s.Max()
+	if s.At(high) == 1 {
+		return 0, false
+	}
 	share := cfg.BudgetPercent / 100 * (1 - budgetReserve*max(0, 1-2*level))
+	share = max(share, asked(s, high, cfg.MaxHedges)+1e-9) // and a rounding error
 	low, ok := s.Quantile(cfg.Quantile)
-	if !ok {
-		return s.Max() // too many primaries were cancelled to say more
+	if ok && asked(s, low, cfg.MaxHedges) <= share {
+		return low, true
 	}
-	if asked(s, low, cfg.MaxHedges) <= share {
-		return low
-	}
-	// The longer the delay, the less is asked for. Beyond the greatest latency it does not fall any more.
-	high := max(s.Max(), low)
-	for high-low > low/1024+1 {
+	high = max(high, low)
+	for high-low > low/1024+1 { // what is asked for falls with the delay
 		mid := low + (high-low)/2
 		if asked(s, mid, cfg.MaxHedges) <= share {
 			high = mid
@@ -119,7 +126,7 @@ func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) time.Duration
 			low = mid
 		}
 	}
-	return high
+	return high, true
 }
 
 // asked returns how many hedges a call asks for on average with delay d. Hedge n is sent at n x d, if by then neither the

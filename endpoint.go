@@ -205,6 +205,7 @@ type registry struct {
 	mu        sync.Mutex // guards the fields below, and the links and counts in them
 	endpoints map[EndpointKey]*endpoint
 	hosts     map[string]*host
+	dropped   bool     // some endpoint was
 	ring      endpoint // its next is the most recently used, its prev the least
 }
 
@@ -244,10 +245,14 @@ func (r *registry) addLocked(rt *route, name string, breaker *BreakerConfig) *en
 	}
 	h.endpoints++
 	e := newEndpoint(rt, h)
+	if r.dropped { // it may be an old one that comes back, and has had its first hedge
+		e.budget.empty(time.Now())
+	}
 	r.endpoints[e.key] = e
 	r.ring.link(e)
 	if len(r.endpoints) > r.limit {
 		r.dropLocked(r.ring.prev)
+		r.dropped = true
 	}
 	return e
 }
@@ -338,5 +343,6 @@ func (p *pushback) note(now time.Time, resp *http.Response) {
 
 // active reports whether the host still asks for less.
 func (p *pushback) active(now time.Time) bool {
-	return now.UnixNano() < p.until.Load()
+	left := p.until.Load() - now.UnixNano()
+	return left > 0 && left <= int64(pushbackMax) // more: the clock was set back
 }

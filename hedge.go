@@ -250,7 +250,8 @@ func (h *hedging) make() {
 		return
 	}
 	r := h.race
-	a := &attempt{ep: r.ep, number: h.number, hedge: true, trial: h.trial.held()}
+	a := &attempt{ep: r.ep, number: h.number, hedge: true}
+	a.trial.Store(h.trial.held())
 	r.begin(a)
 	defer func() {
 		if h.attempt == nil {
@@ -266,7 +267,7 @@ func (h *hedging) make() {
 		}
 		req.Body = body
 	}
-	a.own(req)
+	a.own(req, true)
 	a.announce = h.announce
 	h.attempt = a
 }

@@ -51,13 +51,14 @@ func newRace(c *call) *race {
 	c.countWarming()
 	r := &race{call: *c, running: 1}
 	a := &r.primary
-	a.ep, a.trial = c.ep, c.trial
+	a.ep = c.ep
+	a.trial.Store(c.trial)
 	r.begin(a)
 	if c.t.shares && !c.t.detach {
 		r.sent = *c.req.WithContext(a)
-		a.own(&r.sent)
+		a.own(&r.sent, false)
 	} else {
-		a.own(c.req.Clone(a)) // the base may change it, or still read it after RoundTrip has returned
+		a.own(c.req.Clone(a), c.t.detach) // the base may change it, or still read it after RoundTrip has returned
 	}
 	return r
 }
@@ -200,7 +201,12 @@ func (r *race) runAttempt(a *attempt) {
 	if a.announce != nil && r.shared.Load() == nil {
 		a.announce() // else when the pool has a resource for it
 	}
-	a.run(r.t.base)
+	if r.over.Load() { // meanwhile
+		closeRequest(a.req)
+		a.err = ErrSuperseded
+	} else {
+		a.run(r.t.base)
+	}
 	sent = true
 	r.arrive(a)
 }
@@ -209,8 +215,13 @@ func (r *race) runAttempt(a *attempt) {
 func (r *race) dispose(a *attempt) {
 	a.discard()
 	a.resp = nil
-	if a.req.Body != nil {
-		_ = a.req.Body.Close() // the base may have left it open
+	closeRequest(a.req) // the base may have left it open
+}
+
+// closeRequest closes the body of a request.
+func closeRequest(req *http.Request) {
+	if req.Body != nil {
+		closeQuietly(req.Body)
 	}
 }
 
@@ -232,7 +243,7 @@ func (r *race) arrive(a *attempt) {
 	}
 	r.judge(a)
 	if a.acceptable && r.ep.hedge.Signal == SignalFirstByte {
-		a.acceptable = a.firstByte() == nil
+		a.breaks(a.firstByte())
 		a.ended = time.Since(r.start)
 	}
 
@@ -255,7 +266,7 @@ func (r *race) arrive(a *attempt) {
 	}
 	if decides && c != nil {
 		defer close(c.decided)
-		c.supersedeRest()
+		r.supersedeRest()
 	}
 	r.book(a)
 	if !kept {

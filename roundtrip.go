@@ -3,6 +3,7 @@ package hedgerow
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -110,7 +111,8 @@ func (c *call) failFast() error {
 // pass sends a call that is not hedged. An [http.Transport] gets the caller's own request, without goroutine or timer;
 // any other base a shallow copy that carries the attempt.
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
-	a := attempt{ep: c.ep, req: c.req, trial: c.trial}
+	a := attempt{ep: c.ep, req: c.req}
+	a.trial.Store(c.trial)
 	info := CallInfo{Attempts: 1}
 	defer c.abandon(&a)
 	c.skip(reason)
@@ -120,7 +122,7 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	} else {
 		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
 		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c.req)))
-		a.badBody = p.own.failed.Load()
+		a.badBody = p.reqBody != nil && p.reqBody.failed.Load()
 		if a.resp != nil {
 			a.resp.Request = c.req
 		}
@@ -151,7 +153,6 @@ type passing struct {
 	shared flight
 	hooks  *Hooks
 	sent   http.Request
-	own    requestBody
 }
 
 func (p *passing) flight() *flight { return &p.shared }
@@ -167,10 +168,7 @@ func (p *passing) sendEnded(e AttemptEvent) {
 func (p *passing) copy(req *http.Request) *http.Request {
 	p.carrier = p
 	p.sent = *req.WithContext(&p.attempt)
-	if hasBody(req) && !inMemory(req.Body) {
-		p.own.rc = req.Body
-		p.sent.Body = &p.own
-	}
+	p.own(&p.sent, false)
 	return &p.sent
 }
 
@@ -192,7 +190,7 @@ func (c *call) learnPassed(a *attempt) {
 		b := &responseBody{rc: a.resp.Body, cancel: func(error) {}}
 		a.resp.Body = b
 		_, err := b.peek(1)
-		a.acceptable = err == nil
+		a.breaks(err)
 		a.ended = time.Since(c.start)
 	}
 	if a.acceptable {
@@ -231,30 +229,21 @@ func (c *call) book(a *attempt) {
 	if a.resp != nil {
 		c.ep.host.pushback.note(c.at(a.ended), a.resp)
 	}
-	if a.err != nil {
+	if a.err != nil || a.broken {
 		gone, deadline := callerGone(c.ctx, c.stopped)
 		if a.badBody || gone && (!deadline || a.hedge) {
 			c.free(a)
 			return
 		}
 	}
-	a.trial = nil // it keeps its places
+	a.trial.Store(nil) // it keeps its places
 	now := c.at(a.ended)
 	c.report(c.ep.host.circuit.record(now, a.failure.host), c.ep.circuit.record(now, a.failure.endpoint))
 }
 
-// bookGone enters a primary that runs on although the caller has given up, which a deadline makes a failure.
-func (c *call) bookGone() {
-	if _, deadline := callerGone(c.ctx, c.stopped); deadline {
-		now := time.Now()
-		c.report(c.ep.host.circuit.record(now, true), c.ep.circuit.record(now, true))
-	}
-}
-
 // free gives back the places that an attempt without an outcome has in the circuits.
 func (c *call) free(a *attempt) {
-	c.freePlaces(a.trial)
-	a.trial = nil
+	c.freePlaces(a.trial.Swap(nil))
 }
 
 func (c *call) freePlaces(trial *places) {
@@ -396,6 +385,9 @@ func checkRequest(req *http.Request) error {
 func mayBeBodys(err error, req *http.Request) bool {
 	if !hasBody(req) || inMemory(req.Body) {
 		return false
+	}
+	if errors.Is(err, io.EOF) {
+		return false // that of a body is no error
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "readfrom" {
 		err = op.Err // of either side

@@ -24,8 +24,7 @@ type Config struct {
 	// Hooks are told what happens; zero: nobody is.
 	Hooks Hooks
 	// MaxEndpoints is how many learned states, one per endpoint and host, are kept; the least recently used are dropped
-	// first; zero: 10,000. A state that is dropped starts anew, with a hedge in its budget, so there should be room for
-	// those in use.
+	// first; zero: 10,000. A state that was dropped starts anew, so there should be room for those in use.
 	MaxEndpoints int
 	// Detach runs the primary of a call that can be hedged in a goroutine of its own; default false. It is for a Base
 	// that ignores contexts. Without it RoundTrip returns when the primary does, also when a hedge has won before.

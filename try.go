@@ -21,9 +21,9 @@ type try struct {
 	known  Attempt // to layers beneath
 	cancel context.CancelCauseFunc
 	req    http.Request
-	value  [1]string // of the credential's header field
-	sent   time.Time // zero: it was not
-	own    *requestBody
+	value  [1]string   // of the credential's header field
+	sent   time.Time   // zero: it was not
+	own    *sentBody   // nil: no body, or one in memory
 	unstop func() bool // stops the release at the end of the caller's context
 
 	resp    *http.Response
@@ -87,8 +87,8 @@ func (a *try) make() error {
 		a.req.Body = body
 	}
 	if hasBody(&a.req) && !inMemory(a.req.Body) {
-		a.own = &requestBody{rc: a.req.Body}
-		a.req.Body = a.own
+		a.own = new(sentBody)
+		a.own.take(&a.req)
 	}
 	a.req.Header = w.req.Header.Clone()
 	if s.upstream != nil || s.Credential.setsURL() || !w.via.plain {
