@@ -73,10 +73,15 @@ func (p *Pool) noteSent(a *try) {
 	}
 }
 
-func (p *Pool) isDoomed(s *slot) bool {
+// doom returns what a sibling has cancelled the attempt for, ActionDefault if none has. A disable takes the place of a
+// cooldown.
+func (p *Pool) doom(s *slot) Action {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return s.doomed != ActionDefault
+	if s.doomed == ActionCooldown && s.m.disabled {
+		return ActionDisable
+	}
+	return s.doomed
 }
 
 // apply takes in the verdict of an attempt, and how long it took.

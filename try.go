@@ -175,10 +175,13 @@ func (w *walk) judge(a *try) (done bool) {
 		a.verdict = w.classify(a)
 	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
-	case w.p.isDoomed(a.slot):
+		if gone && errors.Is(context.Cause(a), ErrSuperseded) { // by a sibling, before the caller gave up
+			a.err = goneError(w.ctx)
+		}
+	case w.p.doom(a.slot) != ActionDefault:
 		w.before = a.event()
 		w.sibling = true
-		w.lastError = &siblingError{action: a.slot.doomed, id: a.slot.spec.ID}
+		w.lastError = &siblingError{action: w.p.doom(a.slot), id: a.slot.spec.ID}
 		a.release(nil)
 		return false
 	case a.unsent:
