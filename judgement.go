@@ -35,7 +35,7 @@ func (p *Pool) judgeLocked(m *member, s *slot, key string, v Verdict, failed boo
 	p.recoverLocked(m, now)
 	switch v.Action {
 	case ActionOK:
-		p.okLocked(m, s, seq, key)
+		p.okLocked(m, s, seq, key, now)
 	case ActionRetry:
 		if failed {
 			p.failLocked(m, seq, now)
@@ -90,7 +90,7 @@ func (p *Pool) targetsLocked(m *member, group string) []*member {
 }
 
 // okLocked takes in that an attempt went well. mu must be held.
-func (p *Pool) okLocked(m *member, s *slot, seq uint64, key string) {
+func (p *Pool) okLocked(m *member, s *slot, seq uint64, key string, now time.Time) {
 	if s != nil {
 		p.total.Successes++
 		m.successes++
@@ -118,7 +118,7 @@ func (p *Pool) okLocked(m *member, s *slot, seq uint64, key string) {
 		m.fail.count = 0
 		m.rest = time.Time{}
 	}
-	if r := m.scopes[key]; r != nil && key != "" && seq > r.cool.seq {
+	if r := m.scopes[key]; r != nil && key != "" && seq > r.cool.seq && !r.until.After(now) {
 		delete(m.scopes, key)
 	}
 }

@@ -123,7 +123,7 @@ func (p *Pool) releaseLocked(s *slot) {
 	}
 	s.released = true
 	m := s.m
-	wasFull := m.MaxInFlight > 0
+	wake := m.gone || p.fullLocked(m) // of one that drains another stay may be full
 	i := slices.Index(m.slots, s)
 	m.slots[i] = m.slots[len(m.slots)-1]
 	m.slots = m.slots[:len(m.slots)-1]
@@ -134,9 +134,9 @@ func (p *Pool) releaseLocked(s *slot) {
 	}
 	if s == m.probe {
 		m.probe = nil // it ended without a verdict on the resource
-		wasFull = true
+		wake = true
 	}
-	if wasFull {
+	if wake {
 		p.changeLocked()
 	}
 }

@@ -229,7 +229,7 @@ func (w *walk) acquire() (*slot, refusal) {
 			}
 			wish.untried = false
 		default:
-			if stop, refused := w.wait(&wish, pl, changed); stop {
+			if stop, refused := w.wait(pl, changed); stop {
 				return nil, refused
 			}
 		}
@@ -252,6 +252,13 @@ func (w *walk) try(wish *wish) (s *slot, pl plan, changed <-chan struct{}) {
 			s = p.takeLocked(m, now, wish)
 			w.tell(func(n *note) { n.using = m })
 			return
+		}
+		if w.waiting > 0 && !wish.untried && wish.began.IsZero() {
+			wish.began, wish.end = now, now.Add(w.waiting)
+			if deadline, limited := w.ctx.Deadline(); limited {
+				wish.end = earliest(wish.end, deadline)
+			}
+			wish.spread, wish.draw = p.cfg.RetryDelay, p.jitter()
 		}
 		pl = p.planLocked(now, wish)
 		if w.waiting > 0 {
@@ -291,7 +298,7 @@ func (w *walk) pause() (stop bool, why refusal) {
 }
 
 // wait waits until a resource may have become eligible.
-func (w *walk) wait(wish *wish, pl plan, changed <-chan struct{}) (stop bool, why refusal) {
+func (w *walk) wait(pl plan, changed <-chan struct{}) (stop bool, why refusal) {
 	now := time.Now()
 	why = refusal{reason: ExhaustedNoResource, next: pl.due}
 	if w.waiting <= 0 || pl.due.IsZero() && !pl.event {
@@ -309,15 +316,8 @@ func (w *walk) wait(wish *wish, pl plan, changed <-chan struct{}) (stop bool, wh
 		}
 	}
 	until := end
-	if !pl.due.IsZero() && pl.due.Before(end) {
-		// Not all at one instant, and not later than the call may wait.
-		until = pl.due.Add(time.Duration(float64(w.p.cfg.RetryDelay) * w.p.jitter()))
-		until = earliest(until, end)
-		if wish.notBefore.IsZero() || !now.Before(wish.notBefore) {
-			wish.planned, wish.notBefore = now, until
-		} else {
-			until = earliest(latest(wish.notBefore, pl.due), end)
-		}
+	if !pl.due.IsZero() {
+		until = earliest(pl.due, end)
 	}
 	w.keep()
 	w.sleep(until.Sub(now), changed)

@@ -60,8 +60,10 @@ type wish struct {
 	hedge      bool      // takes none that others use, that rests, or that would be a probe
 	others     []*member // what other attempts of the call use
 
-	// A waiter that was woken before its time does not take what has only become eligible by the end of a cooldown.
-	planned, notBefore time.Time
+	// Waiters do not all start at the instant at which a cooldown ends: each has its share of the spread.
+	began, end time.Time // of the wait; zero: the call has not waited
+	spread     time.Duration
+	draw       float64 // in [0, 1)
 }
 
 // takeLocked registers an attempt on a member. mu must be held since it was picked.
@@ -143,19 +145,15 @@ func (p *Pool) eligibleLocked(m *member, now time.Time, w *wish) bool {
 		return w.repeatable && !w.hedge && m.mayProbe(now) && !p.fullLocked(m)
 	case m.cooling: // until it is over, which was looked at before
 		return false
-	case w.early(m.ended, now):
+	case w.start(m.ended).After(now):
 		return false
 	case m.probing && m.probe != nil, p.fullLocked(m):
 		return false
 	case !m.hasToken(now):
 		return false
 	}
-	if r := m.scopes[w.key]; r != nil && w.key != "" {
-		if r.until.After(now) || w.early(r.until, now) {
-			return false
-		}
-	}
-	return true
+	r := m.scopes[w.key]
+	return r == nil || w.key == "" || !w.start(r.until).After(now)
 }
 
 // mayProbe reports whether a disabled member is due for a probe.
@@ -167,9 +165,13 @@ func (m *member) hasToken(now time.Time) bool {
 	return m.limiter == nil || m.limiter.TokensAt(now) >= 1
 }
 
-// early reports whether a rest that ended at until is one that a waiter should not use yet.
-func (w *wish) early(until, now time.Time) bool {
-	return now.Before(w.notBefore) && until.After(w.planned)
+// start returns when the call may use what rests until then: a waiter a little later, but before its wait ends.
+func (w *wish) start(until time.Time) time.Time {
+	room := min(w.spread, w.end.Sub(until))
+	if w.began.IsZero() || !until.After(w.began) || room <= 0 {
+		return until
+	}
+	return until.Add(time.Duration(w.draw * float64(room)))
 }
 
 // chooseLocked picks among what is offered by the strategy. mu must be held.
@@ -269,7 +271,7 @@ func (p *Pool) selectLocked(req *http.Request) *member {
 // A plan says what a call that found nothing eligible can wait for.
 type plan struct {
 	due   time.Time // the earliest instant at which a resource is eligible by itself; zero: none is known
-	event bool      // the end of an attempt can make one eligible
+	event bool      // one is due, but at its cap, taken by a probe, or not what the Selector wants
 }
 
 // planLocked looks at why nothing is eligible. mu must be held.
@@ -286,21 +288,22 @@ func (p *Pool) planLocked(now time.Time, w *wish) plan {
 		case m.disabled:
 			due = latest(due, m.probeAt)
 		case m.cooling:
-			due = latest(due, m.until)
+			due = latest(due, w.start(m.until))
+		default:
+			due = latest(due, w.start(m.ended))
 		}
 		if r := m.scopes[w.key]; r != nil && w.key != "" {
-			due = latest(due, r.until)
+			due = latest(due, w.start(r.until))
 		}
 		if m.limiter != nil {
 			if missing := 1 - m.limiter.TokensAt(now); missing > 0 {
 				due = latest(due, now.Add(time.Duration(missing/m.RateLimit*float64(time.Second))+1))
 			}
 		}
-		if p.fullLocked(m) || m.probe != nil && (m.probing || m.disabled) {
+		switch {
+		case !due.After(now):
 			pl.event = true
-			continue
-		}
-		if pl.due.IsZero() || due.Before(pl.due) {
+		case pl.due.IsZero() || due.Before(pl.due):
 			pl.due = due
 		}
 	}
