@@ -73,6 +73,13 @@ func (p *Pool) noteSent(a *try) {
 	}
 }
 
+// commit says that an attempt has its response: siblings leave it alone from here on.
+func (p *Pool) commit(s *slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.committed = true
+}
+
 // doom returns what a sibling has cancelled the attempt for, ActionDefault if none has. A disable takes the place of a
 // cooldown.
 func (p *Pool) doom(s *slot) Action {
@@ -92,9 +99,6 @@ func (p *Pool) apply(a *try, gone bool) {
 	m := s.m
 	if !a.sent.IsZero() && (a.err == nil || gone) {
 		m.learn(a.end.Sub(a.sent), a.err != nil, now)
-	}
-	if v := a.verdict.Action; v == ActionOK || v == ActionNeutral {
-		s.committed = true // siblings leave it alone from here on
 	}
 	failed := a.err != nil && !a.unsent
 	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)

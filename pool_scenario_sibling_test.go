@@ -4,8 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hedgerow-go/hedgerow"
@@ -141,19 +141,34 @@ func TestScenario28ResponseBeatsTheMark(t *testing.T) {
 
 func TestScenario29StreamsAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	script := scenScript{
-		"X": {scenHeld(time.Second, scen429)}, "Y": {{BodyAfter: 2 * time.Second, Body: "all of it"}},
+	for name, tt := range map[string]struct {
+		status int
+		begins time.Duration // when Y has its response; its body takes two seconds
+	}{
+		"handed out":      {http.StatusOK, 0},
+		"being looked at": {http.StatusForbidden, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := hedgerow.PoolConfig{
+				Resources: scenKeys("A"), Classifier: func(hedgerow.Outcome) hedgerow.Verdict { return hedgerow.Verdict{} },
+			}
+			script := scenScript{
+				"X": {scenHeld(time.Second, scen429)},
+				"Y": {{Status: tt.status, BodyAfter: 2 * time.Second, Body: "all of it"}},
+			}
+			scenTest(t, cfg, script, func(s *scen) {
+				x, y := s.begin("X"), s.begin("Y")
+				x.requireOutcome("429 A", time.Second)
+				s.Equal("cooling 30s #1", s.state("A"))
+				s.Equal("1", s.inFlight())
+				y.requireOutcome(strconv.Itoa(tt.status)+" all of it", tt.begins)
+				s.NoError(y.err)
+				s.Equal(2*time.Second, s.now())
+				s.Zero(s.pool.Stats().SiblingCancels)
+			})
+		})
 	}
-	scenTest(t, hedgerow.PoolConfig{Resources: scenKeys("A")}, script, func(s *scen) {
-		x, y := s.begin("X"), s.begin("Y")
-		x.requireOutcome("429 A", time.Second)
-		s.Equal("cooling 30s #1", s.state("A"))
-		s.Equal("1", s.inFlight())
-		s.Equal("200 all of it", y.outcome())
-		s.NoError(y.err)
-		s.Equal(2*time.Second, s.now())
-		s.Zero(s.pool.Stats().SiblingCancels)
-	})
 }
 
 func TestScenario30CallersCancelWins(t *testing.T) {
@@ -193,6 +208,7 @@ func TestScenario30CallersCancelWins(t *testing.T) {
 			s.begin("X")
 			y := s.do(ctx, "Y")
 			y.requireOutcome("canceled", time.Second)
+			s.at(time.Minute)
 			s.Equal("ok 1, exhausted 0, failed 0, canceled 1", s.outcomes())
 		})
 	})
@@ -213,7 +229,7 @@ func TestScenario30CallersCancelWins(t *testing.T) {
 			s.at(1500 * time.Millisecond)
 			cancel()
 			y.requireOutcome("canceled", 2*time.Second)
-			synctest.Wait()
+			s.at(time.Minute)
 			s.Equal("ok 1, exhausted 0, failed 0, canceled 1", s.outcomes())
 		})
 	})

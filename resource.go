@@ -74,7 +74,7 @@ type slot struct {
 	key        string // scope key
 	probe      bool
 	replayable bool // siblings may cancel it
-	committed  bool // its response is the caller's: siblings leave it alone
+	committed  bool // it has its response: siblings leave it alone
 	released   bool
 	doomed     Action // not ActionDefault: a sibling has cancelled it, and by what
 	cancel     context.CancelCauseFunc

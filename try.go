@@ -172,6 +172,7 @@ func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
 	switch {
 	case a.err == nil:
+		w.p.commit(a.slot) // before its body is looked at
 		a.verdict = w.classify(a)
 	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
