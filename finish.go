@@ -14,6 +14,7 @@ import (
 var (
 	errNoBody    = errors.New("hedgerow: pool: Request.GetBody returned no body")
 	errProxyBase = errors.New("hedgerow: pool: a Resource.Proxy needs an http.Transport under the pool; give the resource a Base")
+	errNotKept   = errors.New("hedgerow: pool: response body too large or too slow to be kept")
 	errUnplaced  = errors.New("hedgerow: pool: no resource that the call does not use yet")
 )
 
@@ -73,11 +74,12 @@ func (p *Pool) noteSent(a *try) {
 	}
 }
 
-// commit says that an attempt has its response: siblings leave it alone from here on.
-func (p *Pool) commit(s *slot) {
+// commit says that an attempt has its response: siblings leave it alone from here on. It reports whether that is too late.
+func (p *Pool) commit(s *slot) (struck bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.committed = true
+	return s.struck
 }
 
 // doom returns what a sibling has cancelled the attempt for, ActionDefault if none has. A disable takes the place of a

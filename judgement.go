@@ -15,6 +15,7 @@ func (e effect) run(p *Pool) {
 		if s.committed {
 			cancel = nil
 		}
+		s.struck = s.struck || cancel != nil
 		p.mu.Unlock()
 		if cancel != nil {
 			cancel(ErrSuperseded)

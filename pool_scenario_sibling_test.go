@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +138,21 @@ func TestScenario28ResponseBeatsTheMark(t *testing.T) {
 			})
 		})
 	}
+	// A base that obeys its context may answer and then fail to deliver the body.
+	t.Run("but for a body that fails", func(t *testing.T) {
+		t.Parallel()
+		late := scripted.Step{Do: func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("A"))}, nil
+		}}
+		cfg := hedgerow.PoolConfig{Strategy: hedgerow.PrimaryBackup, Resources: scenKeys("A", "B")}
+		scenTest(t, cfg, scenScript{"X@A": {scenHeld(time.Second, scen429)}, "Y@A": {late}}, func(s *scen) {
+			x, y := s.begin("X"), s.begin("Y")
+			x.requireOutcome("200 B", time.Second)
+			y.requireOutcome("200 B", time.Second)
+			s.NoError(y.err)
+		})
+	})
 }
 
 func TestScenario29StreamsAreLeftAlone(t *testing.T) {

@@ -76,7 +76,8 @@ type slot struct {
 	replayable bool // siblings may cancel it
 	committed  bool // it has its response: siblings leave it alone
 	released   bool
-	doomed     Action // not ActionDefault: a sibling has cancelled it, and by what
+	doomed     Action // not ActionDefault: a sibling has marked it, and by what
+	struck     bool   // the mark has cancelled it, or is about to
 	cancel     context.CancelCauseFunc
 }
 

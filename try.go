@@ -59,7 +59,8 @@ func (w *walk) begin(s *slot) *try {
 	a.Context, a.cancel = context.WithCancelCause(w.ctx)
 	w.p.mu.Lock()
 	s.cancel = a.cancel
-	doomed := s.doomed != ActionDefault
+	s.struck = s.doomed != ActionDefault
+	doomed := s.struck
 	w.p.mu.Unlock()
 	if doomed { // before it could be cancelled
 		a.cancel(ErrSuperseded)
@@ -170,9 +171,11 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 // judge takes in the outcome of an attempt, and reports whether it is the call's.
 func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
+	if a.err == nil && w.p.commit(a.slot) && !gone { // before its body is looked at
+		a.survive()
+	}
 	switch {
 	case a.err == nil:
-		w.p.commit(a.slot) // before its body is looked at
 		a.verdict = w.classify(a)
 	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
@@ -251,23 +254,45 @@ func (w *walk) replaceLast(a *try) {
 // keep reads what there is of the last response, a little and for a short time, so that its connection and its place are
 // free for the next attempt. A response that is larger or slower is forgotten.
 func (w *walk) keep() {
-	a := w.last
-	if a == nil || a.resp.Body == nil || a.resp.Body == http.NoBody {
-		return
+	if a := w.last; a != nil && a.keep() != nil {
+		a.cancel(nil)
+		w.last = nil
+	}
+}
+
+// keep reads the body of the response and closes it. An error says that it is larger or slower than what is kept, or how it
+// has failed.
+func (a *try) keep() error {
+	if a.resp.Body == nil || a.resp.Body == http.NoBody {
+		return nil
 	}
 	if _, kept := a.resp.Body.(*keptBody); kept {
-		return
+		return nil
 	}
 	stop := time.AfterFunc(drainTime, func() { _ = a.body.Close() })
 	data, err := io.ReadAll(io.LimitReader(&a.body, keepBytes+1))
 	inTime := stop.Stop()
 	_ = a.body.Close() // all that is wanted was read
-	if err != nil || !inTime || len(data) > keepBytes {
-		a.cancel(nil)
-		w.last = nil
+	if err == nil && (!inTime || len(data) > keepBytes) {
+		err = errNotKept
+	}
+	if err == nil {
+		a.resp.Body = newKeptBody(data)
+	}
+	return err
+}
+
+// survive is for a response that came although a sibling has cancelled the attempt. It counts if its body came too: the
+// caller must not read the cancellation there.
+func (a *try) survive() {
+	if bodiless(a.resp) {
 		return
 	}
-	a.resp.Body = newKeptBody(data)
+	if a.err = a.keep(); a.err != nil {
+		a.resp = nil
+		return
+	}
+	a.body = responseBody{rc: a.resp.Body, cancel: a.release}
 }
 
 // drop ends a response that another one has replaced.
