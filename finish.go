@@ -155,8 +155,14 @@ func (a *try) deliver() {
 	a.resp.Request = w.req
 	conn, upgraded := a.resp.Body.(io.ReadWriteCloser)
 	upgraded = upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols
-	if !upgraded && (bodiless(a.resp) || !w.via.plain && declaredEmpty(a.resp, w.req.Method)) {
+	switch {
+	case upgraded:
+	case bodiless(a.resp):
 		a.release(nil)
+		return
+	case !w.via.plain && declaredEmpty(a.resp, w.req.Method):
+		a.release(nil)
+		a.resp.Body = &emptyBody{a.resp.Body}
 		return
 	}
 	if w.ctx.Done() != nil {

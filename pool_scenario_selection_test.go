@@ -1,6 +1,8 @@
 package hedgerow_test
 
 import (
+	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -110,5 +112,19 @@ func TestScenario07HoldsTheSlotToTheEndOfTheBody(t *testing.T) {
 		s.Equal("1", s.inFlight(), "the second Close must not give back the slot of another call")
 		stream.requireOutcome("200 A", 0)
 		s.Equal("200 A", s.call("Y"))
+	})
+	t.Run("not if there is none", func(t *testing.T) {
+		t.Parallel()
+		scenTest(t, cfg, scenScript{"empty": {{Status: http.StatusNoContent}}}, func(s *scen) {
+			s.calls++
+			req := contractGet(s.t.Context(), s.t, contractURL)
+			req.Header.Set("Call", "empty")
+			resp, err := s.rt.RoundTrip(req)
+			s.NoError(err)
+			s.Equal("0", s.inFlight())
+			_, err = io.ReadAll(resp.Body)
+			s.NoError(err)
+			s.NoError(resp.Body.Close())
+		})
 	})
 }
