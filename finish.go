@@ -248,6 +248,9 @@ func (w *walk) closeBody() {
 
 func (w *walk) finish(add func(*poolTotals)) {
 	w.ended = true
+	if w.owes {
+		w.p.retry.refund(time.Now())
+	}
 	w.p.count(add)
 }
 

@@ -49,6 +49,10 @@ func TestScenario33DeadlineBoundsThePause(t *testing.T) {
 		s.do(soon, "X").requireOutcome("502 A", 0)
 		s.Equal("X@A", s.sends())
 		s.Equal("ok 0, exhausted 1, failed 0, canceled 1", s.outcomes())
+		for range 20 { // a repeat that is not made takes nothing from the budget
+			s.do(soon, "X").requireOutcome("502 A", 0)
+		}
+		s.Zero(s.pool.Stats().RetriesRefused)
 	})
 }
 

@@ -89,6 +89,7 @@ type walk struct {
 	replayable bool            // may be sent more than once
 	rewindable bool            // has no body, or one that can be had again
 	ended      bool
+	owes       bool // a token of the retry budget, if no further attempt begins
 
 	waiting  time.Duration // what may still be waited for a resource
 	attempts int           // begun
@@ -350,9 +351,12 @@ func (w *walk) mayRepeat(a *try) bool {
 		return true
 	case !w.replayable && !isDialError(a.err):
 		return false
-	case a.verdict.Action == ActionRetry && w.p.retry != nil && !w.p.retry.take(a.end):
-		w.p.count(func(t *poolTotals) { t.RetriesRefused++ })
-		return false
+	case a.verdict.Action == ActionRetry && w.p.retry != nil:
+		w.owes = w.p.retry.take(a.end)
+		if !w.owes {
+			w.p.count(func(t *poolTotals) { t.RetriesRefused++ })
+		}
+		return w.owes
 	}
 	return true
 }

@@ -70,6 +70,7 @@ func (w *walk) begin(s *slot) *try {
 		a.known.Kind = AttemptRetry
 	}
 	w.now = a
+	w.owes = false
 	w.attempts++
 	w.tried = append(w.tried, s.m)
 	return a
