@@ -162,7 +162,7 @@ func (a *try) deliver() {
 		return
 	case !w.via.plain && declaredEmpty(a.resp, w.req.Method):
 		a.release(nil)
-		a.resp.Body = &emptyBody{a.resp.Body}
+		a.resp.Body = &emptyBody{&a.body}
 		return
 	}
 	if w.ctx.Done() != nil {
