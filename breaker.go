@@ -161,6 +161,14 @@ func (c *circuit) off() bool {
 	return c == nil || c.cfg.Disabled
 }
 
+// refuser returns c if it may refuse calls, else nil, which refuses none.
+func (c *circuit) refuser() *circuit {
+	if c.off() || !c.cfg.FailFast {
+		return nil
+	}
+	return c
+}
+
 // peek reports whether admit would admit an attempt. It changes nothing.
 func (c *circuit) peek(now time.Time) bool {
 	if c.off() {

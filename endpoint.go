@@ -137,7 +137,6 @@ func hostOf(u *url.URL) string {
 type endpoint struct {
 	key        EndpointKey
 	hedge      *HedgeConfig
-	failFast   bool
 	idempotent bool
 	host       *host
 
@@ -152,7 +151,6 @@ type endpoint struct {
 // A host is what is kept for one host, whatever the endpoint.
 type host struct {
 	name     string
-	failFast bool
 	circuit  *circuit
 	pushback pushback
 
@@ -163,7 +161,6 @@ func newEndpoint(rt *route, h *host) *endpoint {
 	return &endpoint{
 		key:        EndpointKey{Name: rt.name, Host: h.name},
 		hedge:      &rt.hedge,
-		failFast:   rt.breaker.FailFast && !rt.breaker.Disabled,
 		idempotent: rt.idempotent,
 		host:       h,
 		budget:     newBudget(rt.hedge.BudgetPercent, rt.hedge.EstimatedRPS, rt.hedge.RateWindow),
@@ -199,8 +196,9 @@ func (e *endpoint) stats(now time.Time) EndpointStats {
 // The registry holds the endpoints and their hosts, and bounds them: the least recently used endpoint goes first, and a
 // host with its last endpoint. Calls that still run on a dropped endpoint keep it until they end.
 type registry struct {
-	limit  int
-	latest atomic.Pointer[endpoint] // the most recently used, written under mu
+	limit   int
+	breaker *BreakerConfig           // of the hosts
+	latest  atomic.Pointer[endpoint] // the most recently used, written under mu
 
 	mu        sync.Mutex // guards the fields below, and the links and counts in them
 	endpoints map[EndpointKey]*endpoint
@@ -209,15 +207,15 @@ type registry struct {
 	ring      endpoint // its next is the most recently used, its prev the least
 }
 
-func (r *registry) init(limit int) {
-	r.limit = limit
+func (r *registry) init(limit int, breaker *BreakerConfig) {
+	r.limit, r.breaker = limit, breaker
 	r.endpoints = make(map[EndpointKey]*endpoint)
 	r.hosts = make(map[string]*host)
 	r.ring.prev, r.ring.next = &r.ring, &r.ring
 }
 
-// get returns the endpoint of rt for the host with this name, and makes it if need be. hosts go by breaker.
-func (r *registry) get(rt *route, name string, breaker *BreakerConfig) *endpoint {
+// get returns the endpoint of rt for the host with this name, and makes it if need be.
+func (r *registry) get(rt *route, name string) *endpoint {
 	key := EndpointKey{Name: rt.name, Host: name}
 	if e := r.latest.Load(); e != nil && e.key == key {
 		return e
@@ -226,7 +224,7 @@ func (r *registry) get(rt *route, name string, breaker *BreakerConfig) *endpoint
 	defer r.mu.Unlock()
 	e, ok := r.endpoints[key]
 	if !ok {
-		e = r.addLocked(rt, name, breaker)
+		e = r.addLocked(rt, name)
 	} else {
 		e.unlink()
 		r.ring.link(e)
@@ -236,11 +234,11 @@ func (r *registry) get(rt *route, name string, breaker *BreakerConfig) *endpoint
 }
 
 // addLocked makes an endpoint. mu must be held.
-func (r *registry) addLocked(rt *route, name string, breaker *BreakerConfig) *endpoint {
+func (r *registry) addLocked(rt *route, name string) *endpoint {
 	name = strings.Clone(name) // not a part of the caller's URL
 	h, ok := r.hosts[name]
 	if !ok {
-		h = &host{name: name, failFast: breaker.FailFast && !breaker.Disabled, circuit: newCircuit(*breaker)}
+		h = &host{name: name, circuit: newCircuit(*r.breaker)}
 		r.hosts[name] = h
 	}
 	h.endpoints++

@@ -161,8 +161,7 @@ func defaultAccept(resp *http.Response) bool {
 // are asked when a hedge is due: see [hedging.ask].
 func (c *call) gate() (SkipReason, bool) {
 	h := c.ep.hedge
-	switch {
-	case h.Disabled, c.noHedge, c.t.hedgingOff.Load():
+	if h.Disabled || c.noHedge || c.t.hedgingOff.Load() {
 		return SkipDisabled, true
 	}
 	if reason, unfit := c.unfit(); unfit {
@@ -230,7 +229,7 @@ func asksUpgrade(h http.Header) bool {
 	return false
 }
 
-// A hedging is one request of a race for a hedge.
+// A hedging is one ask of a race for a hedge.
 type hedging struct {
 	race   *race
 	number int32
@@ -240,7 +239,7 @@ type hedging struct {
 	charged bool      // the budget was
 	refused bool
 	reason  SkipReason // if refused
-	made    bool
+	made    bool       // make has returned
 }
 
 // make asks the gates, and makes the hedge if they agree. While it runs RoundTrip does not return, because the hedge is

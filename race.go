@@ -187,7 +187,7 @@ func (r *race) runAttempt(a *attempt) {
 			r.dispose(a)
 			a.err = errGoexit
 		case sent || !a.hedge || r.policyPanicked(a):
-			// A policy function, or the base in the primary: without us it were in the caller's goroutine.
+			// A policy function, or the base in the primary: without the race it would have been in the caller's goroutine.
 			r.dispose(a)
 			r.free(a)
 			r.fail(v)

@@ -78,7 +78,7 @@ func New(cfg Config) (*Transport, error) {
 	_, t.plain = cfg.Base.(*http.Transport)
 	_, pool := cfg.Base.(*pooled)
 	t.shares = t.plain || pool
-	t.endpoints.init(cfg.MaxEndpoints)
+	t.endpoints.init(cfg.MaxEndpoints, &t.breaker)
 	t.routes.Store(&routes{unmatched: &route{hedge: t.hedge, breaker: t.breaker}})
 	return t, nil
 }
