@@ -1,12 +1,15 @@
 package hedgerow
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -41,12 +44,15 @@ func HeaderKey(name, secret string) Credential {
 }
 
 // BasicAuth is "Authorization: Basic" with user and secret (RFC 7617). The user must not contain a colon; the secret must
-// not be empty.
+// not be empty; neither may contain a control character.
 func BasicAuth(user, secret string) Credential {
 	encoded := base64.StdEncoding.EncodeToString([]byte(user + ":" + secret))
 	c := headerCredential("Authorization", "Basic "+encoded, secret, encoded)
-	if strings.Contains(user, ":") {
+	switch {
+	case strings.Contains(user, ":"):
 		c.c.fault = "the user contains a colon"
+	case !validHeaderValue(user + secret):
+		c.c.fault = "the user or the secret contains a control character"
 	}
 	return c
 }
@@ -89,28 +95,24 @@ func headerCredential(name, value string, secrets ...string) Credential {
 	case !validHeaderValue(value):
 		c.fault = "the secret is not a valid header value"
 	}
-	for _, s := range secrets {
-		c.secrets = append(c.secrets, spellings(s)...)
-	}
+	c.secrets = spellings(secrets...)
 	return Credential{c}
 }
 
-// spellings returns the forms in which a secret may show up in a text.
-func spellings(secret string) []string {
-	if secret == "" {
-		return nil
-	}
-	all := []string{secret}
-	for _, s := range []string{
-		url.QueryEscape(secret), url.PathEscape(secret), fmt.Sprintf("%q", secret)[1:],
-		base64.StdEncoding.EncodeToString([]byte(secret)),
-	} {
-		s = strings.TrimSuffix(s, `"`)
-		if s != secret {
-			all = append(all, s)
+// spellings returns the forms in which secrets may show up in a text, the longest first, because one may be a part of
+// another.
+func spellings(secrets ...string) []string {
+	var all []string
+	for _, s := range secrets {
+		if s == "" {
+			continue
 		}
+		quoted := strconv.Quote(s)
+		all = append(all, s, url.QueryEscape(s), url.PathEscape(s), url.UserPassword("", s).String()[1:],
+			quoted[1:len(quoted)-1], base64.StdEncoding.EncodeToString([]byte(s)))
 	}
-	return all
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(all)
 }
 
 // IsZero reports whether the credential sets nothing.
@@ -162,7 +164,7 @@ func setQuery(raw, name, value string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(raw, "&") {
 		key, _, _ := strings.Cut(part, "=")
-		if k, err := url.QueryUnescape(key); part == "" || err == nil && k == name {
+		if k, err := url.QueryUnescape(key); raw == "" || err == nil && k == name {
 			continue
 		}
 		b.WriteString(part)
@@ -171,19 +173,30 @@ func setQuery(raw, name, value string) string {
 	return b.String() + url.QueryEscape(name) + "=" + url.QueryEscape(value)
 }
 
-// redact returns err, or, if its text holds one of the secrets, an error with the same text but for them.
-func (c Credential) redact(err error) error {
-	if c.c == nil || err == nil {
-		return err
+// redact returns err, or, if its text holds a secret of the resource, an error with the same text but for that.
+func (s *spec) redact(err error) error {
+	if err == nil {
+		return nil
 	}
-	text := err.Error()
-	for _, s := range c.c.secrets {
-		text = strings.ReplaceAll(text, s, masked)
+	before := err.Error()
+	text := before
+	if c := s.Credential.c; c != nil {
+		text = mask(text, c.secrets)
 	}
-	if text == err.Error() {
+	if p := s.Proxy.p; p != nil {
+		text = mask(text, p.secrets)
+	}
+	if text == before {
 		return err
 	}
 	return &redactedError{text: text, cause: func() error { return err }}
+}
+
+func mask(text string, secrets []string) string {
+	for _, s := range secrets {
+		text = strings.ReplaceAll(text, s, masked)
+	}
+	return text
 }
 
 // A redactedError is an error whose text held a secret. It answers for the error that it stands for, but does not hand it
@@ -220,8 +233,14 @@ func isTimeout(err error) bool {
 
 // A Proxy is the proxy of one resource. It prints without its password. The zero value leaves it to the base transport.
 type Proxy struct {
-	url func() (*url.URL, error) // a func, because fmt would print a pointer's content
-	str string                   // without the password
+	p *proxy // behind a pointer, because fmt calls no methods on unexported fields of others
+}
+
+type proxy struct {
+	url     *url.URL
+	fault   error    // what is wrong with it; url is nil then
+	str     string   // without the password
+	secrets []string // as in a credential
 }
 
 // ProxyURL is the proxy at raw, such as http://user:secret@host:port. The scheme is http, https or socks5; anything else is
@@ -236,25 +255,35 @@ func ProxyURL(raw string) Proxy {
 	case u.Host == "":
 		err = errors.New("has no host")
 	default:
-		return Proxy{url: func() (*url.URL, error) { return u, nil }, str: u.Redacted()}
+		p := &proxy{url: u, str: u.Redacted()}
+		if password, ok := u.User.Password(); ok {
+			pair := u.User.Username() + ":" + password
+			p.secrets = spellings(password, base64.StdEncoding.EncodeToString([]byte(pair)))
+		}
+		return Proxy{p}
 	}
-	return Proxy{url: func() (*url.URL, error) { return nil, err }, str: masked}
+	return Proxy{&proxy{fault: err, str: masked}}
 }
 
 // IsZero reports whether there is no proxy.
-func (p Proxy) IsZero() bool { return p.url == nil }
+func (p Proxy) IsZero() bool { return p.p == nil }
 
 // String returns the URL without its password.
-func (p Proxy) String() string { return p.str }
+func (p Proxy) String() string {
+	if p.p == nil {
+		return ""
+	}
+	return p.p.str
+}
 
 // Format writes what String returns, for every verb and flag.
-func (p Proxy) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(p.str)) }
+func (p Proxy) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(p.String())) }
 
 // MarshalText returns what String returns.
-func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.str), nil }
+func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // LogValue returns what String returns.
-func (p Proxy) LogValue() slog.Value { return slog.StringValue(p.str) }
+func (p Proxy) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // validToken reports whether s is a token of RFC 9110, section 5.6.2.
 func validToken(s string) bool {

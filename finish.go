@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 )
 
@@ -35,6 +36,9 @@ func checkLocal(req *http.Request) error {
 	if err := checkRequest(req); err != nil {
 		return err
 	}
+	if n, known := memoryLength(req); known && req.ContentLength > 0 && req.ContentLength != n {
+		return fmt.Errorf("hedgerow: Request.ContentLength is %d, but its body has %d bytes", req.ContentLength, n)
+	}
 	if req.Method != "" && !validToken(req.Method) {
 		return fmt.Errorf("hedgerow: invalid method %q", req.Method)
 	}
@@ -49,6 +53,18 @@ func checkLocal(req *http.Request) error {
 		}
 	}
 	return nil
+}
+
+// memoryLength returns how long the body of req is, if that is known.
+func memoryLength(req *http.Request) (n int64, known bool) {
+	if !hasBody(req) || !inMemory(req.Body) {
+		return 0, false
+	}
+	l, known := reflect.ValueOf(req.Body).Field(0).Interface().(interface{ Len() int })
+	if !known {
+		return 0, false
+	}
+	return int64(l.Len()), true
 }
 
 // isDialError reports whether err came before a connection was there, so that nothing can have been sent.
@@ -79,6 +95,13 @@ func (p *Pool) isDoomed(s *slot) bool {
 	return s.doomed != ActionDefault
 }
 
+// commit says that an attempt has its response: siblings leave it alone from here on, also while its body is looked at.
+func (p *Pool) commit(s *slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.committed = true
+}
+
 // apply takes in the verdict of an attempt, and how long it took.
 func (p *Pool) apply(a *try, gone bool) {
 	now := a.end
@@ -88,10 +111,8 @@ func (p *Pool) apply(a *try, gone bool) {
 	if !a.sent.IsZero() && (a.err == nil || gone) {
 		m.learn(a.end.Sub(a.sent), a.err != nil, now)
 	}
-	if v := a.verdict.Action; v == ActionOK || v == ActionNeutral {
-		s.committed = true // siblings leave it alone from here on
-	}
 	failed := a.err != nil && !a.unsent
+	s.committed = s.committed || a.resp != nil
 	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)
 	p.mu.Unlock()
 	e.run(p)
@@ -130,7 +151,7 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 		} else {
 			w.finish(func(t *poolTotals) { t.CallsFailed++ })
 		}
-		return nil, a.slot.spec.Credential.redact(a.err)
+		return nil, a.slot.spec.redact(a.err)
 	}
 	w.finish(func(t *poolTotals) { t.CallsOK++ })
 	a.deliver()
@@ -140,20 +161,22 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 // deliver makes the response the caller's. It holds its slot until the body ends, at the latest until the caller's context
 // does.
 func (a *try) deliver() {
-	w := a.walk
-	a.resp.Request = w.req
 	conn, upgraded := a.resp.Body.(io.ReadWriteCloser)
-	upgraded = upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols
-	if !upgraded && (bodiless(a.resp) || !w.via.plain && declaredEmpty(a.resp, w.req.Method)) {
+	switch {
+	case upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols:
+		a.resp.Body = upgradedBody(&a.body, conn)
+	case bodiless(a.resp):
 		a.release(nil)
 		return
+	case !a.plain && declaredEmpty(a.resp, a.walk.req.Method):
+		a.release(nil)
+		a.resp.Body = &emptyBody{&a.body}
+		return
+	default:
+		a.resp.Body = &a.body
 	}
-	if w.ctx.Done() != nil {
-		a.unstop = context.AfterFunc(w.ctx, a.freeSlot)
-	}
-	a.resp.Body = &a.body
-	if upgraded {
-		a.resp.Body = upgradedBody(&a.body, conn)
+	if ctx := a.walk.ctx; ctx.Done() != nil {
+		a.unstop = context.AfterFunc(ctx, a.freeSlot)
 	}
 }
 
@@ -170,13 +193,10 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 	}
 	if a := w.last; a != nil {
 		w.tell(func(n *note) { n.refused = true })
-		a.resp.Request = w.req
 		if _, kept := a.resp.Body.(*keptBody); kept {
 			a.cancel(nil)
-		} else if bodiless(a.resp) {
-			a.cancel(nil)
 		} else {
-			a.resp.Body = &a.body
+			a.deliver()
 		}
 		w.finish(func(t *poolTotals) { t.CallsExhausted++ })
 		return a.resp, nil

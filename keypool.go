@@ -315,7 +315,7 @@ func (r Resource) parse(f *faults) *spec {
 		s.upstream = u
 	}
 	if !r.Proxy.IsZero() {
-		if _, err := r.Proxy.url(); err != nil {
+		if err := r.Proxy.p.fault; err != nil {
 			f.check("Proxy", masked, false, err.Error())
 		}
 		f.check("Proxy", "set", r.Base == nil, "together with Base")

@@ -143,14 +143,3 @@ func (p *Pool) bases() []http.RoundTripper {
 	}
 	return all
 }
-
-func (p *Pool) hasProxies() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.members {
-		if !m.Proxy.IsZero() {
-			return true
-		}
-	}
-	return false
-}
