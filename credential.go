@@ -19,7 +19,7 @@ const masked = "***"
 // A Credential is what a pool puts into the attempts on one resource. It prints as *** in every verb, in JSON and in slog;
 // there is no way to read the secret back. The zero value sets nothing. It may be used by several resources.
 type Credential struct {
-	c *credential // behind a pointer, because fmt calls no methods on unexported fields of others
+	get func() *credential // a func, because fmt calls no methods on unexported fields of others; it may follow a pointer
 }
 
 // A credential is one of: a header field, a query parameter, a func.
@@ -50,9 +50,9 @@ func BasicAuth(user, secret string) Credential {
 	c := headerCredential("Authorization", "Basic "+encoded, secret, encoded)
 	switch {
 	case strings.Contains(user, ":"):
-		c.c.fault = "the user contains a colon"
+		c.get().fault = "the user contains a colon"
 	case !validHeaderValue(user + secret):
-		c.c.fault = "the user or the secret contains a control character"
+		c.get().fault = "the user or the secret contains a control character"
 	}
 	return c
 }
@@ -68,7 +68,7 @@ func QueryKey(name, secret string) Credential {
 		c.fault = "the secret is empty"
 	}
 	c.secrets = spellings(secret)
-	return Credential{c}
+	return Credential{func() *credential { return c }}
 }
 
 // CredentialFunc sets whatever it wants on the attempt's own clone of the request, such as several headers or a
@@ -80,7 +80,7 @@ func CredentialFunc(set func(*http.Request) error) Credential {
 	if set == nil {
 		c.fault = "the func is nil"
 	}
-	return Credential{c}
+	return Credential{func() *credential { return c }}
 }
 
 func headerCredential(name, value string, secrets ...string) Credential {
@@ -96,7 +96,7 @@ func headerCredential(name, value string, secrets ...string) Credential {
 		c.fault = "the secret is not a valid header value"
 	}
 	c.secrets = spellings(secrets...)
-	return Credential{c}
+	return Credential{func() *credential { return c }}
 }
 
 // spellings returns the forms in which secrets may show up in a text, the longest first, because one may be a part of
@@ -116,7 +116,15 @@ func spellings(secrets ...string) []string {
 }
 
 // IsZero reports whether the credential sets nothing.
-func (c Credential) IsZero() bool { return c.c == nil }
+func (c Credential) IsZero() bool { return c.get == nil }
+
+// load returns what the credential sets, nil if that is nothing.
+func (c Credential) load() *credential {
+	if c.get == nil {
+		return nil
+	}
+	return c.get()
+}
 
 // Format writes *** for every verb and flag.
 func (c Credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
@@ -129,32 +137,37 @@ func (c Credential) LogValue() slog.Value { return slog.StringValue(masked) }
 
 // same reports whether c and d put the same into a request. Funcs are the same if the credentials are the same value.
 func (c Credential) same(d Credential) bool {
-	if c.c == d.c {
+	a, b := c.load(), d.load()
+	if a == b {
 		return true
 	}
-	return c.c != nil && d.c != nil && c.c.set == nil && d.c.set == nil &&
-		c.c.header == d.c.header && c.c.query == d.c.query && c.c.value == d.c.value
+	return a != nil && b != nil && a.set == nil && b.set == nil &&
+		a.header == b.header && a.query == b.query && a.value == b.value
 }
 
 // setsURL reports whether the credential may change the URL.
-func (c Credential) setsURL() bool { return c.c != nil && (c.c.query != "" || c.c.set != nil) }
+func (c Credential) setsURL() bool {
+	what := c.load()
+	return what != nil && (what.query != "" || what.set != nil)
+}
 
 // apply puts the credential into req, whose headers, and URL if it sets that, are its own. value is room for a header field.
 func (c Credential) apply(req *http.Request, value *[1]string) error {
+	what := c.load()
 	switch {
-	case c.c == nil:
-	case c.c.set != nil:
-		return c.c.set(req)
-	case c.c.query != "":
-		req.URL.RawQuery = setQuery(req.URL.RawQuery, c.c.query, c.c.value)
+	case what == nil:
+	case what.set != nil:
+		return what.set(req)
+	case what.query != "":
+		req.URL.RawQuery = setQuery(req.URL.RawQuery, what.query, what.value)
 	default:
 		for k := range req.Header { // all spellings: HTTP/1.1 would send each
-			if len(k) == len(c.c.header) && strings.EqualFold(k, c.c.header) {
+			if len(k) == len(what.header) && strings.EqualFold(k, what.header) {
 				delete(req.Header, k)
 			}
 		}
-		value[0] = c.c.value
-		req.Header[c.c.header] = value[:1:1]
+		value[0] = what.value
+		req.Header[what.header] = value[:1:1]
 	}
 	return nil
 }
@@ -180,11 +193,11 @@ func (s *spec) redact(err error) error {
 	}
 	before := err.Error()
 	text := before
-	if c := s.Credential.c; c != nil {
+	if c := s.Credential.load(); c != nil {
 		text = mask(text, c.secrets)
 	}
-	if p := s.Proxy.p; p != nil {
-		text = mask(text, p.secrets)
+	if !s.Proxy.IsZero() {
+		text = mask(text, s.Proxy.get().secrets)
 	}
 	if text == before {
 		return err
@@ -233,7 +246,7 @@ func isTimeout(err error) bool {
 
 // A Proxy is the proxy of one resource. It prints without its password. The zero value leaves it to the base transport.
 type Proxy struct {
-	p *proxy // behind a pointer, because fmt calls no methods on unexported fields of others
+	get func() *proxy // a func, as in Credential
 }
 
 type proxy struct {
@@ -260,20 +273,21 @@ func ProxyURL(raw string) Proxy {
 			pair := u.User.Username() + ":" + password
 			p.secrets = spellings(password, base64.StdEncoding.EncodeToString([]byte(pair)))
 		}
-		return Proxy{p}
+		return Proxy{func() *proxy { return p }}
 	}
-	return Proxy{&proxy{fault: err, str: masked}}
+	p := &proxy{fault: err, str: masked}
+	return Proxy{func() *proxy { return p }}
 }
 
 // IsZero reports whether there is no proxy.
-func (p Proxy) IsZero() bool { return p.p == nil }
+func (p Proxy) IsZero() bool { return p.get == nil }
 
 // String returns the URL without its password.
 func (p Proxy) String() string {
-	if p.p == nil {
+	if p.get == nil {
 		return ""
 	}
-	return p.p.str
+	return p.get().str
 }
 
 // Format writes what String returns, for every verb and flag.

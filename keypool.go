@@ -304,7 +304,7 @@ func (p *Pool) parseOne(f *faults, r Resource) *member {
 func (r Resource) parse(f *faults) *spec {
 	s := &spec{Resource: r}
 	f.check("ID", `""`, r.ID != "", "must not be empty")
-	if c := r.Credential.c; c != nil {
+	if c := r.Credential.load(); c != nil {
 		f.check("Credential", "refused", c.fault == "", "because "+c.fault)
 	}
 	if r.Upstream != "" {
@@ -315,7 +315,7 @@ func (r Resource) parse(f *faults) *spec {
 		s.upstream = u
 	}
 	if !r.Proxy.IsZero() {
-		if err := r.Proxy.p.fault; err != nil {
+		if err := r.Proxy.get().fault; err != nil {
 			f.check("Proxy", masked, false, err.Error())
 		}
 		f.check("Proxy", "set", r.Base == nil, "together with Base")

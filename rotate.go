@@ -25,7 +25,7 @@ func (p *Pool) Wrap(next http.RoundTripper) http.RoundTripper {
 			clone := t.Clone()
 			clone.Proxy = func(req *http.Request) (*url.URL, error) {
 				if proxy, ok := req.Context().Value(proxyKey{}).(Proxy); ok && !proxy.IsZero() {
-					return proxy.p.url, nil
+					return proxy.get().url, nil
 				}
 				return nil, nil
 			}
