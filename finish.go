@@ -36,9 +36,6 @@ func checkLocal(req *http.Request) error {
 	if err := checkRequest(req); err != nil {
 		return err
 	}
-	if n, known := memoryLength(req); known && req.ContentLength > 0 && req.ContentLength != n {
-		return fmt.Errorf("hedgerow: Request.ContentLength is %d, but its body has %d bytes", req.ContentLength, n)
-	}
 	if req.Method != "" && !validToken(req.Method) {
 		return fmt.Errorf("hedgerow: invalid method %q", req.Method)
 	}
@@ -55,16 +52,10 @@ func checkLocal(req *http.Request) error {
 	return nil
 }
 
-// memoryLength returns how long the body of req is, if that is known.
-func memoryLength(req *http.Request) (n int64, known bool) {
-	if !hasBody(req) || !inMemory(req.Body) {
-		return 0, false
-	}
-	l, known := reflect.ValueOf(req.Body).Field(0).Interface().(interface{ Len() int })
-	if !known {
-		return 0, false
-	}
-	return int64(l.Len()), true
+// fits reports whether a body in memory is as long as the request says.
+func fits(req *http.Request) bool {
+	body, _ := reflect.TypeAssert[interface{ Len() int }](reflect.ValueOf(req.Body).Field(0))
+	return req.ContentLength <= 0 || body == nil || req.ContentLength == int64(body.Len())
 }
 
 // isDialError reports whether err came before a connection was there, so that nothing can have been sent.

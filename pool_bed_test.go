@@ -2,7 +2,6 @@ package hedgerow_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -133,13 +132,6 @@ func pspecGo(ctx context.Context, t *testing.T, rt http.RoundTripper) <-chan psp
 	return done
 }
 
-// pspecBubble runs f in a bubble, as a parallel test.
-func pspecBubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, f)
-}
-
 // pspecRest says how long each resource of the pool still rests, -1 if it is disabled.
 func pspecRest(p *hedgerow.Pool) map[string]time.Duration {
 	rests := make(map[string]time.Duration)
@@ -160,7 +152,7 @@ func pspecIdle(t *testing.T, p *hedgerow.Pool, calls int) {
 	t.Helper()
 	s := p.Stats()
 	require.Zero(t, s.InFlight)
-	require.Equal(t, calls, int(s.CallsOK+s.CallsExhausted+s.CallsFailed+s.CallsCanceled), fmt.Sprintf("%+v", s))
+	require.Equal(t, calls, int(s.CallsOK+s.CallsExhausted+s.CallsFailed+s.CallsCanceled), "%+v", s)
 }
 
 // pspecHeld is a step that answers 200 when the channel is closed.

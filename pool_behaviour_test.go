@@ -16,7 +16,8 @@ import (
 )
 
 func TestP01EligibleIsInclusiveAndCounted(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rs := []hedgerow.Resource{{ID: "cooling"}, {ID: "disabled"}, {ID: "capped", MaxInFlight: 1}, {ID: "limited", RateLimit: 1}, {ID: "scoped"}}
 		var offered []string
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: rs, Selector: func(_ *http.Request, cs []hedgerow.Candidate) int {
@@ -41,7 +42,7 @@ func TestP01EligibleIsInclusiveAndCounted(t *testing.T) {
 		require.Error(t, (<-third).err)
 		time.Sleep(10*time.Second - 1)
 		require.Equal(t, 2, p.Stats().Eligible) // limited and, for other keys, scoped
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		fourth := pspecGo(ctx, t, p.Wrap(base))
 		require.Equal(t, []string{"cooling", "limited", "scoped"}, offered)
 		close(release)
@@ -70,7 +71,8 @@ func TestP02Strategies(t *testing.T) {
 		"P06 exclusive and in turn": {hedgerow.RoundRobin, []int{1, 1}, false, 3, "ABA"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pspecBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				rs := pspecKeys(len(tc.caps))
 				for i, c := range tc.caps {
 					rs[i].MaxInFlight = c
@@ -96,7 +98,8 @@ func TestP02Strategies(t *testing.T) {
 }
 
 func TestP04InFlightComesFromTheAttempts(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
 		release := make(chan struct{})
 		base := scripted.Func(func(int, *http.Request) scripted.Step { return pspecHeld(release) })
@@ -127,7 +130,8 @@ func TestP05AddedResourceWinsTheNextTie(t *testing.T) {
 }
 
 func TestP07EachScanRecoversAll(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		var events []hedgerow.ResourceEvent
 		p := pspecPool(t, hedgerow.PoolConfig{
 			Resources: pspecKeys(4), ResourceChange: func(e hedgerow.ResourceEvent) { events = append(events, e) },
@@ -153,7 +157,8 @@ func TestP07EachScanRecoversAll(t *testing.T) {
 
 // P8: the clock is read under the lock; a pick that had to wait for it judges by the time at which it picks.
 func TestP08ClockIsReadAtThePick(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), Wait: time.Minute})
 		require.NoError(t, p.Report("A", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: 3 * time.Second}))
 		o := <-pspecGo(t.Context(), t, p.Wrap(pspecScript(nil)))
@@ -163,7 +168,8 @@ func TestP08ClockIsReadAtThePick(t *testing.T) {
 }
 
 func TestP09SlotIsFreeDuringThePause(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rs := pspecKeys(1)
 		rs[0].MaxInFlight = 1
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: rs, RetryDelay: time.Second, MaxAttempts: 2})
@@ -189,8 +195,11 @@ func TestP10Cooldowns(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"P10 the table ends with its last": {
-			{0, table, 30 * time.Second}, {30 * time.Second, table, 2 * time.Minute}, {2 * time.Minute, table, 5 * time.Minute},
-			{5 * time.Minute, table, 10 * time.Minute}, {10 * time.Minute, table, 10 * time.Minute},
+			{0, table, 30 * time.Second},
+			{30 * time.Second, table, 2 * time.Minute},
+			{2 * time.Minute, table, 5 * time.Minute},
+			{5 * time.Minute, table, 10 * time.Minute},
+			{10 * time.Minute, table, 10 * time.Minute},
 		},
 		"P10 a hint counts as a step": {{0, time.Second, time.Second}, {time.Second, table, 2 * time.Minute}},
 		"P11 it only extends":         {{0, time.Minute, time.Minute}, {10 * time.Second, time.Second, 50 * time.Second}},
@@ -199,7 +208,8 @@ func TestP10Cooldowns(t *testing.T) {
 		"P12 clamped":                 {{0, math.MaxInt64, time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pspecBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
 				for i, s := range steps {
 					time.Sleep(s.after)
@@ -254,7 +264,8 @@ func TestP13LateVerdicts(t *testing.T) {
 		"P13 OK on a removed one":       {removes, scripted.Step{}, hedgerow.ResourceStatus{}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pspecBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				events := 0
 				p := pspecPool(t, hedgerow.PoolConfig{
 					Resources: pspecKeys(1), MaxAttempts: 1, ResourceChange: func(hedgerow.ResourceEvent) { events++ },
@@ -281,7 +292,8 @@ func TestP13LateVerdicts(t *testing.T) {
 
 // P14 and P45: what is no verdict OK is no success.
 func TestP14OnlyOKIsASuccess(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), MaxAttempts: 1})
 		require.NoError(t, p.Report("A", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown}))
 		time.Sleep(30 * time.Second)
@@ -304,7 +316,8 @@ func TestP14OnlyOKIsASuccess(t *testing.T) {
 }
 
 func TestP15ExpiryIsLazyAndDoesNotShieldTheCount(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
 		base := scripted.New(scripted.Step{After: 3 * time.Second})
 		require.NoError(t, p.Report("A", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: time.Second}))
@@ -317,7 +330,8 @@ func TestP15ExpiryIsLazyAndDoesNotShieldTheCount(t *testing.T) {
 }
 
 func TestP18OneBurstIsOneStep(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), KeepSiblings: true, MaxAttempts: 1})
 		steps := make([]scripted.Step, 4)
 		for i := range steps {
@@ -343,7 +357,8 @@ func TestP18OneBurstIsOneStep(t *testing.T) {
 
 // P19 and P55: nothing runs on; the bubble would say so.
 func TestP19AnIdlePoolHasNoTimer(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), Wait: time.Hour})
 		_, _, err := pspecGet(t, p.Wrap(scripted.New(pspec429)), hedgerow.Call{Wait: -1})
 		require.NoError(t, err)

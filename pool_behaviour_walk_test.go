@@ -17,7 +17,8 @@ import (
 
 // P20 to P24: after a cooldown one attempt at a time, until one ends well.
 func TestP20ProbeOnRecovery(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rs := pspecKeys(2)
 		rs[0].MaxInFlight = 10
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: rs, Strategy: hedgerow.PrimaryBackup, ProbeOnRecovery: true})
@@ -64,7 +65,8 @@ func TestP21ProbeEnds(t *testing.T) {
 		"enable":   {scripted.Step{After: time.Second}, false, func(p *hedgerow.Pool) error { return p.Enable("A") }, false, hedgerow.ResourceHealthy},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pspecBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), ProbeOnRecovery: true, MaxAttempts: 1})
 				require.NoError(t, p.Report("A", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: time.Second}))
 				time.Sleep(time.Second)
@@ -92,7 +94,8 @@ func TestP21ProbeEnds(t *testing.T) {
 }
 
 func TestP23WaitersWaitForTheProbe(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), ProbeOnRecovery: true, Wait: time.Minute})
 		require.NoError(t, p.Report("A", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: 10 * time.Second}))
 		base := scripted.Func(func(int, *http.Request) scripted.Step { return scripted.Step{After: 2 * time.Second} })
@@ -111,7 +114,8 @@ func TestP23WaitersWaitForTheProbe(t *testing.T) {
 }
 
 func TestP25ProbeDisabled(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), ProbeDisabled: time.Minute, MaxAttempts: 1})
 		fails := scripted.Func(func(int, *http.Request) scripted.Step { return pspec401 })
 		_, _, err := pspecGet(t, p.Wrap(fails))
@@ -120,7 +124,7 @@ func TestP25ProbeDisabled(t *testing.T) {
 			time.Sleep(time.Minute - 1)
 			_, _, err = pspecGet(t, p.Wrap(fails))
 			require.Error(t, err)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			_, _, err = pspecGet(t, p.Wrap(fails))
 			require.NoError(t, err)
 		}
@@ -169,7 +173,8 @@ func TestP28Siblings(t *testing.T) {
 		"P33 error of another making": {pspec429, pspecRewrapped(), http.MethodGet, false, 0, "B", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pspecBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				p := pspecPool(t, hedgerow.PoolConfig{
 					Resources: pspecKeys(2), Strategy: hedgerow.PrimaryBackup, KeepSiblings: tc.keep, MaxAttempts: tc.max,
 				})
@@ -214,7 +219,8 @@ func pspecRewrapped() scripted.Step {
 }
 
 func TestP30VictimsGoBeforeHooks(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		var cause error
 		base := pspecScript(map[string][]scripted.Step{"A": {{Status: 429, After: time.Second}, {After: time.Hour}}})
 		p := pspecPool(t, hedgerow.PoolConfig{
@@ -230,7 +236,8 @@ func TestP30VictimsGoBeforeHooks(t *testing.T) {
 }
 
 func TestP35MovedCallIsTheYoungest(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(3), Strategy: hedgerow.PrimaryBackup})
 		wait := scripted.Step{After: time.Hour}
 		base := pspecScript(map[string][]scripted.Step{
@@ -270,7 +277,8 @@ func TestP37Walk(t *testing.T) {
 		"a later response replaces one": {2, 2, map[string][]scripted.Step{"A": steps(pspec429), "B": steps(pspec401)}, "AB", 401},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pspecBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(tc.keys), MaxAttempts: tc.max, Strategy: hedgerow.PrimaryBackup})
 				base := pspecScript(tc.script)
 				status, body, err := pspecGet(t, p.Wrap(base))
@@ -296,7 +304,8 @@ func TestP37Walk(t *testing.T) {
 }
 
 func TestP39PastDeadlineSendsNothing(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
@@ -308,7 +317,8 @@ func TestP39PastDeadlineSendsNothing(t *testing.T) {
 }
 
 func TestP43EmptiedPool(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), Wait: time.Hour})
 		require.NoError(t, p.Remove("A"))
 		o := <-pspecGo(t.Context(), t, p.Wrap(scripted.New()))
@@ -320,7 +330,8 @@ func TestP43EmptiedPool(t *testing.T) {
 }
 
 func TestP44DeadlineInterruptsAnAttempt(t *testing.T) {
-	pspecBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(2)})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -350,7 +361,7 @@ func TestP46NestedPools(t *testing.T) {
 	require.NoError(t, inner.Enable("i"))
 	base := scripted.New(scripted.Step{Do: func(req *http.Request) (*http.Response, error) {
 		a, _ := hedgerow.AttemptFromContext(req.Context())
-		return &http.Response{StatusCode: 200, Header: http.Header{"X-Pool": {a.Pool}}, Body: io.NopCloser(http.NoBody)}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"X-Pool": {a.Pool}}, Body: io.NopCloser(http.NoBody)}, nil
 	}})
 	resp, err := outer.Wrap(inner.Wrap(base)).RoundTrip(contractGet(t.Context(), t, pspecURL))
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func TestClassifierSeesTheOutcome(t *testing.T) {
 		require.Equal(t, hedgerow.Attempt{Number: 1, Kind: hedgerow.AttemptRetry, Pool: "keys", Resource: "B"}, seen[1].Attempt)
 		require.Same(t, errContract, seen[0].Err)
 		require.Nil(t, seen[0].Response)
-		require.Nil(t, seen[1].Err)
+		require.NoError(t, seen[1].Err)
 		require.Equal(t, "gone", string(seen[1].Body))
 		require.Equal(t, time.Second, seen[1].Now.Sub(seen[0].Now))
 		for _, o := range seen {

@@ -40,6 +40,7 @@ func TestC82RedirectsCarryNoKeyElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range pspecCredentials() {
 		contractEach(t, func(t *testing.T, proto memhttp.Protocol) {
+			t.Helper()
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				pspecRedirects(t, proto, c)
@@ -155,6 +156,7 @@ func TestC91CookiesFollowTheLogicalURL(t *testing.T) {
 func TestC87HostAndC88PathOnTheWire(t *testing.T) {
 	t.Parallel()
 	contractEach(t, func(t *testing.T, proto memhttp.Protocol) {
+		t.Helper()
 		var seen pspecSink
 		srv := contractListen(t, proto, func(_ http.ResponseWriter, r *http.Request) { seen.add(r) })
 		p, err := hedgerow.NewPool(hedgerow.PoolConfig{

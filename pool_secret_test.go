@@ -173,7 +173,7 @@ func TestC90MaskedErrorsAnswerForTheirCause(t *testing.T) {
 		require.ErrorIs(t, err, cause)
 		timeout, ok := err.(interface{ Timeout() bool })
 		require.True(t, ok)
-		require.Equal(t, cause == context.DeadlineExceeded, timeout.Timeout())
+		require.Equal(t, errors.Is(cause, context.DeadlineExceeded), timeout.Timeout())
 		require.NotContains(t, fmt.Sprintf("%#v %+v", err, err), "hunter2")
 	}
 	clean := errors.New("nothing of it")
@@ -212,8 +212,8 @@ func TestCredentialsReplaceWhatTheCallerHasSet(t *testing.T) {
 			base := scripted.New(scripted.Step{})
 			req := contractGet(t.Context(), t, "https://api.test/x?"+query)
 			req.Header = http.Header{
-				"Authorization": {"caller", "twice"}, "authorization": {"lower"}, "AUTHORIZATION": {"upper"}, //nolint:canonicalheader // on purpose
-				"User-Agent": nil, "x-lower": {"1"}, //nolint:canonicalheader // on purpose
+				"Authorization": {"caller", "twice"}, "authorization": {"lower"}, "AUTHORIZATION": {"upper"},
+				"User-Agent": nil, "x-lower": {"1"},
 			}
 			before := contractCopy(req)
 			_, _, err := pspecDo(t, p.Wrap(base), req)
@@ -223,7 +223,7 @@ func TestCredentialsReplaceWhatTheCallerHasSet(t *testing.T) {
 			sent := rec.Request
 			if tc.header != "" {
 				require.Equal(t, http.Header{
-					"Authorization": {tc.header}, "User-Agent": nil, "x-lower": {"1"}, //nolint:canonicalheader // on purpose
+					"Authorization": {tc.header}, "User-Agent": nil, "x-lower": {"1"},
 				}, rec.Header) // C7
 				require.Equal(t, query, sent.URL.RawQuery)
 			} else {
@@ -231,7 +231,7 @@ func TestCredentialsReplaceWhatTheCallerHasSet(t *testing.T) {
 				require.Equal(t, tc.query, sent.URL.RawQuery)
 			}
 			// C6: no value slice is shared.
-			sent.Header["x-lower"] = append(sent.Header["x-lower"], "more") //nolint:canonicalheader // on purpose
+			sent.Header["x-lower"] = append(sent.Header["x-lower"], "more")
 			require.Equal(t, before, contractCopy(req))
 		})
 	}

@@ -128,7 +128,11 @@ func TestC79CloseIdleConnectionsReachesEachTransportOnce(t *testing.T) {
 	base := scripted.New()
 	next, shared := &pspecCloser{RoundTripper: base}, &pspecCloser{RoundTripper: base}
 	p := pspecPool(t, hedgerow.PoolConfig{Resources: []hedgerow.Resource{
-		{ID: "a", Base: shared}, {ID: "b", Base: shared}, {ID: "c", Base: next}, {ID: "d"}, {ID: "e", Base: pspecOdd{RoundTripper: base}},
+		{ID: "a", Base: shared},
+		{ID: "b", Base: shared},
+		{ID: "c", Base: next},
+		{ID: "d"},
+		{ID: "e", Base: pspecOdd{RoundTripper: base}},
 		{ID: "f", Base: base},
 	}})
 	rt := p.Wrap(next)
@@ -171,7 +175,7 @@ func TestProxyPerResource(t *testing.T) {
 		t.Cleanup(srv.Close)
 		u, err := url.Parse(srv.URL)
 		require.NoError(t, err)
-		u.User = url.UserPassword(id, pspecSecret)
+		u.User = url.UserPassword("user-"+id, pspecSecret)
 		rs = append(rs, hedgerow.Resource{ID: id, Proxy: hedgerow.ProxyURL(u.String())})
 	}
 	p, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: append(rs, hedgerow.Resource{ID: "none"})})
@@ -185,8 +189,8 @@ func TestProxyPerResource(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{
 		"direct": 3,
-		"p1 p1 " + pspecSecret + " " + origin.URL + "/x": 3,
-		"p2 p2 " + pspecSecret + " " + origin.URL + "/x": 3,
+		"p1 user-p1 " + pspecSecret + " " + origin.URL + "/x": 3,
+		"p2 user-p2 " + pspecSecret + " " + origin.URL + "/x": 3,
 	}, got)
 	require.Equal(t, map[string]int{"p1": 1, "p2": 1}, open)
 	require.Empty(t, pspecLeaks(direct.all()))

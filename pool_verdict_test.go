@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -298,7 +299,7 @@ func TestClassifierLooksAtTheBody(t *testing.T) {
 					require.NotNil(t, seen)
 					require.Equal(t, tc.want, *seen)
 					got, err := io.ReadAll(resp.Body)
-					if tc.err == io.EOF {
+					if errors.Is(tc.err, io.EOF) {
 						require.NoError(t, err)
 					} else {
 						require.Equal(t, tc.err, err)

@@ -22,11 +22,12 @@ type try struct {
 	known  Attempt // to layers beneath
 	cancel context.CancelCauseFunc
 	req    http.Request
-	value  [1]string // of the credential's header field
-	sent   time.Time // zero: it was not
-	own    *countedBody
-	plain  bool        // an http.Transport carries it
-	unstop func() bool // stops the release at the end of the caller's context
+	value  [1]string    // of the credential's header field
+	sent   time.Time    // zero: it was not
+	own    *countedBody // the request body, if it is not in memory
+	misfit bool         // it is, and has another length than the request says
+	plain  bool         // an http.Transport carries it
+	unstop func() bool  // stops the release at the end of the caller's context
 
 	resp    *http.Response
 	err     error
@@ -89,7 +90,11 @@ func (a *try) make() error {
 		}
 		a.req.Body = body
 	}
-	if hasBody(&a.req) && !inMemory(a.req.Body) {
+	switch {
+	case !hasBody(&a.req):
+	case inMemory(a.req.Body):
+		a.misfit = !fits(&a.req)
+	default:
 		a.own = &countedBody{requestBody: requestBody{rc: a.req.Body}, want: a.req.ContentLength}
 		a.req.Body = a.own
 	}
@@ -115,7 +120,7 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.requestBody.Read(p)
 	b.got += int64(n)
-	if b.want > 0 && (b.got > b.want || b.got < b.want && err == io.EOF) {
+	if b.want > 0 && (b.got > b.want || b.got < b.want && err == io.EOF) { //nolint:errorlint // io.Reader has this very value
 		b.failed.Store(true)
 	}
 	return n, err
@@ -238,7 +243,7 @@ func (w *walk) judge(a *try) (done bool) {
 // isLocal reports whether an attempt failed for a reason that lies in the request.
 func (a *try) isLocal() bool {
 	scheme := a.req.URL.Scheme
-	return a.own != nil && a.own.failed.Load() || a.plain && scheme != "http" && scheme != "https"
+	return a.misfit || a.own != nil && a.own.failed.Load() || a.plain && scheme != "http" && scheme != "https"
 }
 
 // event describes the end of an attempt that was sent; nil: it was not.
