@@ -116,11 +116,11 @@ type pspecCloser struct {
 
 func (c *pspecCloser) CloseIdleConnections() { c.closed++ }
 
-// A pspecOdd is a RoundTripper that does not compare.
+// A pspecOdd is a RoundTripper whose type compares, but not with what is in it here.
 type pspecOdd struct {
 	http.RoundTripper
 
-	_ []int
+	inside any
 }
 
 func TestC79CloseIdleConnectionsReachesEachTransportOnce(t *testing.T) {
@@ -132,7 +132,7 @@ func TestC79CloseIdleConnectionsReachesEachTransportOnce(t *testing.T) {
 		{ID: "b", Base: shared},
 		{ID: "c", Base: next},
 		{ID: "d"},
-		{ID: "e", Base: pspecOdd{RoundTripper: base}},
+		{ID: "e", Base: pspecOdd{base, []int{1}}},
 		{ID: "f", Base: base},
 	}})
 	rt := p.Wrap(next)

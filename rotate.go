@@ -71,7 +71,7 @@ func (w *pooled) CloseIdleConnections() {
 	}
 	seen := make(map[http.RoundTripper]bool, len(all))
 	for _, base := range all {
-		if !reflect.TypeOf(base).Comparable() {
+		if !reflect.ValueOf(base).Comparable() {
 			closeIdle(base)
 		} else if !seen[base] {
 			seen[base] = true
