@@ -80,7 +80,7 @@ func TestC54ClientTimeoutThroughAPool(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				if name == "slot" {
 					held := contractGet(ctx, t, srv.URL())
-					go func() { _, _ = p.Wrap(srv.Transport()).RoundTrip(held) }() //nolint:bodyclose // there is no response
+					go func() { _, _ = p.Wrap(srv.Transport()).RoundTrip(held) }()
 					synctest.Wait()
 				}
 				if tc.do != nil {
