@@ -164,7 +164,7 @@ func TestP53WaitsForSlotsAndTokens(t *testing.T) {
 }
 
 // P56 and P57: every waiter hears of a change.
-func TestP56AllWaitersWake(t *testing.T) {
+func TestP56AndP57AllWaitersWake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), Wait: time.Hour})
@@ -184,7 +184,7 @@ func TestP56AllWaitersWake(t *testing.T) {
 }
 
 // P58 to P65.
-func TestP58Admin(t *testing.T) {
+func TestP58ToP61AndP64Admin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var events []hedgerow.ResourceEvent

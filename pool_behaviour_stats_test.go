@@ -81,7 +81,7 @@ func TestP68Outcomes(t *testing.T) {
 	}
 }
 
-func TestP67Gauges(t *testing.T) {
+func TestP67AndP70Gauges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rs := pspecKeys(5)
@@ -129,7 +129,7 @@ func TestP71PoolName(t *testing.T) {
 }
 
 // P72 and P73: the events of a story.
-func TestP73Events(t *testing.T) {
+func TestP72AndP73Events(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var events []hedgerow.ResourceEvent
@@ -166,7 +166,7 @@ func TestP73Events(t *testing.T) {
 }
 
 // P74 to P76: a hook that panics, calls the pool, and is called by many at once.
-func TestP75HooksInOrder(t *testing.T) {
+func TestP74ToP76HooksInOrder(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var seqs []uint64
@@ -206,7 +206,7 @@ func TestP75HooksInOrder(t *testing.T) {
 }
 
 // P77 and P78: whose cancellation it was.
-func TestP77Cancellations(t *testing.T) {
+func TestP77AndP78Cancellations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

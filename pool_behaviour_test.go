@@ -291,7 +291,7 @@ func TestP13LateVerdicts(t *testing.T) {
 }
 
 // P14 and P45: what is no verdict OK is no success.
-func TestP14OnlyOKIsASuccess(t *testing.T) {
+func TestP14AndP45OnlyOKIsASuccess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), MaxAttempts: 1})
@@ -356,7 +356,7 @@ func TestP18OneBurstIsOneStep(t *testing.T) {
 }
 
 // P19 and P55: nothing runs on; the bubble would say so.
-func TestP19AnIdlePoolHasNoTimer(t *testing.T) {
+func TestP19AndP55AnIdlePoolHasNoTimer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1), Wait: time.Hour})

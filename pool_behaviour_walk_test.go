@@ -16,7 +16,7 @@ import (
 )
 
 // P20 to P24: after a cooldown one attempt at a time, until one ends well.
-func TestP20ProbeOnRecovery(t *testing.T) {
+func TestP20P22AndP24ProbeOnRecovery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rs := pspecKeys(2)
