@@ -210,14 +210,16 @@ func (w *walk) judge(a *try) (done bool) {
 	switch {
 	case a.err == nil:
 		a.verdict = w.classify(a)
-	case gone, a.isLocal(), isExhausted(a.err):
+	case gone, isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
-	case w.p.isDoomed(a.slot):
+	case w.p.isDoomed(a.slot): // whatever else failed it: our own cancellation never reaches the caller
 		w.before = a.event()
 		w.sibling = true
 		w.lastError = &siblingError{action: a.slot.doomed, id: a.slot.spec.ID}
 		a.release(nil)
 		return false
+	case a.isLocal():
+		a.verdict = Verdict{Action: ActionNeutral}
 	case a.unsent:
 		a.verdict = Verdict{Action: ActionRetry}
 	default:
