@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,4 +54,25 @@ func TestP26DisableOfAResourceThatIsOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// P31: our own cancellation stays inside also when the request has a fault of its own, which would be returned as it is.
+func TestP31VictimWithABodyThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(2), Strategy: hedgerow.PrimaryBackup})
+		elder := pspec429
+		elder.After = time.Second
+		base := pspecScript(map[string][]scripted.Step{"A": {elder, {After: time.Hour}}})
+		first := pspecGo(t.Context(), t, p.Wrap(base))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, pspecURL, strings.NewReader("payload"))
+		require.NoError(t, err)
+		req.ContentLength = 100
+		req.Header.Set("Idempotency-Key", "k")
+		_, body, err := pspecDo(t, p.Wrap(base), req)
+		require.NoError(t, err)
+		require.Equal(t, "B", body)
+		require.NoError(t, (<-first).err)
+		pspecIdle(t, p, 2)
+	})
 }
