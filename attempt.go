@@ -92,7 +92,7 @@ func (a *attempt) own(req *http.Request, runsOn bool) {
 		return
 	}
 	if memory := inMemory(req.Body); !memory || runsOn {
-		a.reqBody = &sentBody{memory: memory}
+		a.reqBody = &sentBody{memory: memory, want: req.ContentLength}
 		a.reqBody.take(req)
 	}
 }

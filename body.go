@@ -137,7 +137,8 @@ func (b *emptyBody) Close() error { return b.rc.Close() }
 // again. It can be closed while the base transport reads it, because its attempt is superfluous: an HTTP/1.1 attempt that
 // blocks in Read does not see its context end (go.dev/issue/78555). It also remembers whether the body itself has failed.
 type sentBody struct {
-	memory bool // reads cannot block, so that Close waits for the one in progress: the bytes are the caller's again
+	memory bool  // reads cannot block, so that Close waits for the one in progress: the bytes are the caller's again
+	want   int64 // its length; not positive: unknown
 	failed atomic.Bool
 
 	mu     sync.Mutex // guards the fields below
@@ -193,6 +194,7 @@ func (b *sentBody) end() {
 type requestBody struct {
 	of     *sentBody
 	rc     io.ReadCloser
+	got    int64 // bytes read
 	closed atomic.Bool
 
 	reading sync.Mutex // held by a Read from memory
@@ -207,8 +209,10 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, errBodyClosed
 	}
 	n, err := b.rc.Read(p)
-	if err != nil && err != io.EOF && !b.closed.Load() {
-		b.of.failed.Store(true)
+	b.got += int64(n)
+	fails := err != nil && err != io.EOF && !b.closed.Load()
+	if fails || b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) {
+		b.of.failed.Store(true) // net/http refuses a body of another length as well
 	}
 	return n, err
 }

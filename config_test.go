@@ -144,7 +144,7 @@ func FuzzConfigNew(f *testing.F) {
 func TestConfigFieldsSayTheirDefault(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, file := range []string{"transport.go", "hedge.go", "endpoint.go", "breaker.go", "call.go", "hooks.go"} {
+	for _, file := range []string{"transport.go", "hedge.go", "endpoint.go", "breaker.go", "call.go", "hooks.go", "keypool.go", "verdict.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		require.NoError(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
@@ -157,7 +157,7 @@ func TestConfigFieldsSayTheirDefault(t *testing.T) {
 			for _, field := range fields.Fields.List {
 				for _, name := range field.Names {
 					doc := strings.ToLower(field.Doc.Text())
-					require.True(t, strings.Contains(doc, "zero") || strings.Contains(doc, "default") || strings.Contains(doc, "nil:"),
+					require.True(t, strings.Contains(doc, "zero") || strings.Contains(doc, "default") || strings.Contains(doc, "nil:") || strings.Contains(doc, "required"),
 						"%s.%s does not say its zero value or default: %q", spec.Name.Name, name.Name, doc)
 					checked++
 				}
@@ -165,9 +165,10 @@ func TestConfigFieldsSayTheirDefault(t *testing.T) {
 			return true
 		})
 	}
-	require.Greater(t, checked, 35)
+	require.Greater(t, checked, 70)
 }
 
 var configTypes = map[string]bool{
 	"Config": true, "HedgeConfig": true, "EndpointConfig": true, "BreakerConfig": true, "Call": true, "Hooks": true,
+	"PoolConfig": true, "Resource": true, "Verdict": true,
 }

@@ -1,12 +1,15 @@
 package hedgerow
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -16,7 +19,7 @@ const masked = "***"
 // A Credential is what a pool puts into the attempts on one resource. It prints as *** in every verb, in JSON and in slog;
 // there is no way to read the secret back. The zero value sets nothing. It may be used by several resources.
 type Credential struct {
-	c *credential // behind a pointer, because fmt calls no methods on unexported fields of others
+	get func() *credential // a func, because fmt calls no methods on unexported fields of others; it may follow a pointer
 }
 
 // A credential is one of: a header field, a query parameter, a func.
@@ -41,12 +44,15 @@ func HeaderKey(name, secret string) Credential {
 }
 
 // BasicAuth is "Authorization: Basic" with user and secret (RFC 7617). The user must not contain a colon; the secret must
-// not be empty.
+// not be empty; neither may contain a control character.
 func BasicAuth(user, secret string) Credential {
 	encoded := base64.StdEncoding.EncodeToString([]byte(user + ":" + secret))
 	c := headerCredential("Authorization", "Basic "+encoded, secret, encoded)
-	if strings.Contains(user, ":") {
-		c.c.fault = "the user contains a colon"
+	switch {
+	case strings.Contains(user, ":"):
+		c.get().fault = "the user contains a colon"
+	case !validHeaderValue(user + secret):
+		c.get().fault = "the user or the secret contains a control character"
 	}
 	return c
 }
@@ -62,7 +68,7 @@ func QueryKey(name, secret string) Credential {
 		c.fault = "the secret is empty"
 	}
 	c.secrets = spellings(secret)
-	return Credential{c}
+	return Credential{func() *credential { return c }}
 }
 
 // CredentialFunc sets whatever it wants on the attempt's own clone of the request, such as several headers or a
@@ -74,7 +80,7 @@ func CredentialFunc(set func(*http.Request) error) Credential {
 	if set == nil {
 		c.fault = "the func is nil"
 	}
-	return Credential{c}
+	return Credential{func() *credential { return c }}
 }
 
 func headerCredential(name, value string, secrets ...string) Credential {
@@ -89,32 +95,36 @@ func headerCredential(name, value string, secrets ...string) Credential {
 	case !validHeaderValue(value):
 		c.fault = "the secret is not a valid header value"
 	}
-	for _, s := range secrets {
-		c.secrets = append(c.secrets, spellings(s)...)
-	}
-	return Credential{c}
+	c.secrets = spellings(secrets...)
+	return Credential{func() *credential { return c }}
 }
 
-// spellings returns the forms in which a secret may show up in a text.
-func spellings(secret string) []string {
-	if secret == "" {
-		return nil
-	}
-	all := []string{secret}
-	for _, s := range []string{
-		url.QueryEscape(secret), url.PathEscape(secret), fmt.Sprintf("%q", secret)[1:],
-		base64.StdEncoding.EncodeToString([]byte(secret)),
-	} {
-		s = strings.TrimSuffix(s, `"`)
-		if s != secret {
-			all = append(all, s)
+// spellings returns the forms in which secrets may show up in a text, the longest first, because one may be a part of
+// another.
+func spellings(secrets ...string) []string {
+	var all []string
+	for _, s := range secrets {
+		if s == "" {
+			continue
 		}
+		quoted := strconv.Quote(s)
+		all = append(all, s, url.QueryEscape(s), url.PathEscape(s), url.UserPassword("", s).String()[1:],
+			quoted[1:len(quoted)-1], base64.StdEncoding.EncodeToString([]byte(s)))
 	}
-	return all
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(all)
 }
 
 // IsZero reports whether the credential sets nothing.
-func (c Credential) IsZero() bool { return c.c == nil }
+func (c Credential) IsZero() bool { return c.get == nil }
+
+// load returns what the credential sets, nil if that is nothing.
+func (c Credential) load() *credential {
+	if c.get == nil {
+		return nil
+	}
+	return c.get()
+}
 
 // Format writes *** for every verb and flag.
 func (c Credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
@@ -127,32 +137,37 @@ func (c Credential) LogValue() slog.Value { return slog.StringValue(masked) }
 
 // same reports whether c and d put the same into a request. Funcs are the same if the credentials are the same value.
 func (c Credential) same(d Credential) bool {
-	if c.c == d.c {
+	a, b := c.load(), d.load()
+	if a == b {
 		return true
 	}
-	return c.c != nil && d.c != nil && c.c.set == nil && d.c.set == nil &&
-		c.c.header == d.c.header && c.c.query == d.c.query && c.c.value == d.c.value
+	return a != nil && b != nil && a.set == nil && b.set == nil &&
+		a.header == b.header && a.query == b.query && a.value == b.value
 }
 
 // setsURL reports whether the credential may change the URL.
-func (c Credential) setsURL() bool { return c.c != nil && (c.c.query != "" || c.c.set != nil) }
+func (c Credential) setsURL() bool {
+	what := c.load()
+	return what != nil && (what.query != "" || what.set != nil)
+}
 
 // apply puts the credential into req, whose headers, and URL if it sets that, are its own. value is room for a header field.
 func (c Credential) apply(req *http.Request, value *[1]string) error {
+	what := c.load()
 	switch {
-	case c.c == nil:
-	case c.c.set != nil:
-		return c.c.set(req)
-	case c.c.query != "":
-		req.URL.RawQuery = setQuery(req.URL.RawQuery, c.c.query, c.c.value)
+	case what == nil:
+	case what.set != nil:
+		return what.set(req)
+	case what.query != "":
+		req.URL.RawQuery = setQuery(req.URL.RawQuery, what.query, what.value)
 	default:
 		for k := range req.Header { // all spellings: HTTP/1.1 would send each
-			if len(k) == len(c.c.header) && strings.EqualFold(k, c.c.header) {
+			if len(k) == len(what.header) && strings.EqualFold(k, what.header) {
 				delete(req.Header, k)
 			}
 		}
-		value[0] = c.c.value
-		req.Header[c.c.header] = value[:1:1]
+		value[0] = what.value
+		req.Header[what.header] = value[:1:1]
 	}
 	return nil
 }
@@ -162,7 +177,7 @@ func setQuery(raw, name, value string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(raw, "&") {
 		key, _, _ := strings.Cut(part, "=")
-		if k, err := url.QueryUnescape(key); part == "" || err == nil && k == name {
+		if k, err := url.QueryUnescape(key); raw == "" || err == nil && k == name {
 			continue
 		}
 		b.WriteString(part)
@@ -171,19 +186,30 @@ func setQuery(raw, name, value string) string {
 	return b.String() + url.QueryEscape(name) + "=" + url.QueryEscape(value)
 }
 
-// redact returns err, or, if its text holds one of the secrets, an error with the same text but for them.
-func (c Credential) redact(err error) error {
-	if c.c == nil || err == nil {
-		return err
+// redact returns err, or, if its text holds a secret of the resource, an error with the same text but for that.
+func (s *spec) redact(err error) error {
+	if err == nil {
+		return nil
 	}
-	text := err.Error()
-	for _, s := range c.c.secrets {
-		text = strings.ReplaceAll(text, s, masked)
+	before := err.Error()
+	text := before
+	if c := s.Credential.load(); c != nil {
+		text = mask(text, c.secrets)
 	}
-	if text == err.Error() {
+	if !s.Proxy.IsZero() {
+		text = mask(text, s.Proxy.get().secrets)
+	}
+	if text == before {
 		return err
 	}
 	return &redactedError{text: text, cause: func() error { return err }}
+}
+
+func mask(text string, secrets []string) string {
+	for _, s := range secrets {
+		text = strings.ReplaceAll(text, s, masked)
+	}
+	return text
 }
 
 // A redactedError is an error whose text held a secret. It answers for the error that it stands for, but does not hand it
@@ -220,8 +246,14 @@ func isTimeout(err error) bool {
 
 // A Proxy is the proxy of one resource. It prints without its password. The zero value leaves it to the base transport.
 type Proxy struct {
-	url func() (*url.URL, error) // a func, because fmt would print a pointer's content
-	str string                   // without the password
+	get func() *proxy // a func, as in Credential
+}
+
+type proxy struct {
+	url     *url.URL
+	fault   error    // what is wrong with it; url is nil then
+	str     string   // without the password
+	secrets []string // as in a credential
 }
 
 // ProxyURL is the proxy at raw, such as http://user:secret@host:port. The scheme is http, https or socks5; anything else is
@@ -236,25 +268,36 @@ func ProxyURL(raw string) Proxy {
 	case u.Host == "":
 		err = errors.New("has no host")
 	default:
-		return Proxy{url: func() (*url.URL, error) { return u, nil }, str: u.Redacted()}
+		p := &proxy{url: u, str: u.Redacted()}
+		if password, ok := u.User.Password(); ok {
+			pair := u.User.Username() + ":" + password
+			p.secrets = spellings(password, base64.StdEncoding.EncodeToString([]byte(pair)))
+		}
+		return Proxy{func() *proxy { return p }}
 	}
-	return Proxy{url: func() (*url.URL, error) { return nil, err }, str: masked}
+	p := &proxy{fault: err, str: masked}
+	return Proxy{func() *proxy { return p }}
 }
 
 // IsZero reports whether there is no proxy.
-func (p Proxy) IsZero() bool { return p.url == nil }
+func (p Proxy) IsZero() bool { return p.get == nil }
 
 // String returns the URL without its password.
-func (p Proxy) String() string { return p.str }
+func (p Proxy) String() string {
+	if p.get == nil {
+		return ""
+	}
+	return p.get().str
+}
 
 // Format writes what String returns, for every verb and flag.
-func (p Proxy) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(p.str)) }
+func (p Proxy) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(p.String())) }
 
 // MarshalText returns what String returns.
-func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.str), nil }
+func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // LogValue returns what String returns.
-func (p Proxy) LogValue() slog.Value { return slog.StringValue(p.str) }
+func (p Proxy) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // validToken reports whether s is a token of RFC 9110, section 5.6.2.
 func validToken(s string) bool {

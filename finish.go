@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 )
 
@@ -50,6 +51,12 @@ func checkLocal(req *http.Request) error {
 		}
 	}
 	return nil
+}
+
+// fits reports whether a body in memory is as long as the request says.
+func fits(req *http.Request) bool {
+	body, _ := reflect.TypeAssert[interface{ Len() int }](reflect.ValueOf(req.Body).Field(0))
+	return req.ContentLength <= 0 || body == nil || req.ContentLength == int64(body.Len())
 }
 
 // isDialError reports whether err came before a connection was there, so that nothing can have been sent.
@@ -103,6 +110,7 @@ func (p *Pool) apply(a *try, gone bool) {
 		m.learn(a.end.Sub(a.sent), a.err != nil, now)
 	}
 	failed := a.err != nil && !a.unsent
+	s.committed = s.committed || a.resp != nil
 	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)
 	p.mu.Unlock()
 	e.run(p)
@@ -141,7 +149,7 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 		} else {
 			w.finish(func(t *poolTotals) { t.CallsFailed++ })
 		}
-		return nil, a.slot.spec.Credential.redact(a.err)
+		return nil, a.slot.spec.redact(a.err)
 	}
 	w.finish(func(t *poolTotals) { t.CallsOK++ })
 	a.deliver()
@@ -151,26 +159,22 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 // deliver makes the response the caller's. It holds its slot until the body ends, at the latest until the caller's context
 // does.
 func (a *try) deliver() {
-	w := a.walk
-	a.resp.Request = w.req
 	conn, upgraded := a.resp.Body.(io.ReadWriteCloser)
-	upgraded = upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols
 	switch {
-	case upgraded:
+	case upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols:
+		a.resp.Body = upgradedBody(&a.body, conn)
 	case bodiless(a.resp):
 		a.release(nil)
 		return
-	case !w.via.plain && declaredEmpty(a.resp, w.req.Method):
+	case !a.plain && declaredEmpty(a.resp, a.walk.req.Method):
 		a.release(nil)
 		a.resp.Body = &emptyBody{&a.body}
 		return
+	default:
+		a.resp.Body = &a.body
 	}
-	if w.ctx.Done() != nil {
-		a.unstop = context.AfterFunc(w.ctx, a.freeSlot)
-	}
-	a.resp.Body = &a.body
-	if upgraded {
-		a.resp.Body = upgradedBody(&a.body, conn)
+	if ctx := a.walk.ctx; ctx.Done() != nil {
+		a.unstop = context.AfterFunc(ctx, a.freeSlot)
 	}
 }
 
@@ -187,13 +191,10 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 	}
 	if a := w.last; a != nil {
 		w.tell(func(n *note) { n.refused = true })
-		a.resp.Request = w.req
 		if _, kept := a.resp.Body.(*keptBody); kept {
 			a.cancel(nil)
-		} else if bodiless(a.resp) {
-			a.cancel(nil)
 		} else {
-			a.resp.Body = &a.body
+			a.deliver()
 		}
 		w.finish(func(t *poolTotals) { t.CallsExhausted++ })
 		return a.resp, nil

@@ -271,6 +271,12 @@ type spec struct {
 	hash     uint64   // of the ID
 }
 
+// quantity checks a number that may be a fraction.
+func (f *faults) quantity(field string, v float64) {
+	f.check(field, v, !math.IsNaN(v) && !math.IsInf(v, 1), "is not a finite number")
+	f.check(field, v, v >= 0 || math.IsNaN(v), "must not be negative")
+}
+
 // parse returns fresh members for rs. path is that of rs in the configuration.
 func (p *Pool) parse(path string, rs []Resource) ([]*member, error) {
 	var f faults
@@ -278,22 +284,27 @@ func (p *Pool) parse(path string, rs []Resource) ([]*member, error) {
 	seen := make(map[string]bool, len(rs))
 	for i, r := range rs {
 		f.path = fmt.Sprintf("%s[%d]", path, i)
-		s := r.parse(&f)
+		members = append(members, p.parseOne(&f, r))
 		f.check("ID", fmt.Sprintf("%q", r.ID), r.ID == "" || !seen[r.ID], "is given twice")
 		seen[r.ID] = true
-		f.check("Credential", "set", r.Credential.IsZero() || p.hosts != nil, "but the pool has no Hosts")
-		f.check("Upstream", "set", r.Upstream == "" || p.hosts != nil, "but the pool has no Hosts")
-		s.hash = maphash.String(p.seed, r.ID)
-		members = append(members, newMember(s))
 	}
 	return members, f.join()
+}
+
+// parseOne returns a fresh member for r.
+func (p *Pool) parseOne(f *faults, r Resource) *member {
+	s := r.parse(f)
+	f.check("Credential", "set", r.Credential.IsZero() || p.hosts != nil, "but the pool has no Hosts")
+	f.check("Upstream", "set", r.Upstream == "" || p.hosts != nil, "but the pool has no Hosts")
+	s.hash = maphash.String(p.seed, r.ID)
+	return newMember(s)
 }
 
 // parse checks r by itself.
 func (r Resource) parse(f *faults) *spec {
 	s := &spec{Resource: r}
 	f.check("ID", `""`, r.ID != "", "must not be empty")
-	if c := r.Credential.c; c != nil {
+	if c := r.Credential.load(); c != nil {
 		f.check("Credential", "refused", c.fault == "", "because "+c.fault)
 	}
 	if r.Upstream != "" {
@@ -304,15 +315,15 @@ func (r Resource) parse(f *faults) *spec {
 		s.upstream = u
 	}
 	if !r.Proxy.IsZero() {
-		if _, err := r.Proxy.url(); err != nil {
+		if err := r.Proxy.get().fault; err != nil {
 			f.check("Proxy", masked, false, err.Error())
 		}
 		f.check("Proxy", "set", r.Base == nil, "together with Base")
 	}
 	f.check("MaxInFlight", r.MaxInFlight, r.MaxInFlight >= 0, "must not be negative")
-	f.check("Weight", r.Weight, r.Weight >= 0 && !math.IsInf(r.Weight, 1), "must be finite and not negative")
+	f.quantity("Weight", r.Weight)
 	f.check("Tier", r.Tier, r.Tier >= 0, "must not be negative")
-	f.check("RateLimit", r.RateLimit, r.RateLimit >= 0 && !math.IsInf(r.RateLimit, 1), "must be finite and not negative")
+	f.quantity("RateLimit", r.RateLimit)
 	f.check("RateBurst", r.RateBurst, r.RateBurst >= 0, "must not be negative")
 	f.check("RateBurst", r.RateBurst, r.RateBurst <= 0 || r.RateLimit > 0, "is of no use without RateLimit")
 	setDefault(&s.Weight, 1)

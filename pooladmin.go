@@ -10,8 +10,9 @@ import (
 // Add puts r at the end of the order, fresh. With [ErrDuplicateResource], or another error that names the fault, the pool is
 // unchanged.
 func (p *Pool) Add(r Resource) error {
-	fresh, err := p.parse("Resource", []Resource{r})
-	if err != nil {
+	f := faults{path: "Resource"}
+	fresh := p.parseOne(&f, r)
+	if err := f.join(); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -19,7 +20,7 @@ func (p *Pool) Add(r Resource) error {
 	if p.findLocked(r.ID) != nil {
 		return fmt.Errorf("%w %q", ErrDuplicateResource, r.ID)
 	}
-	p.members = append(p.members, fresh[0])
+	p.members = append(p.members, fresh)
 	p.changeLocked()
 	return nil
 }
@@ -141,15 +142,4 @@ func (p *Pool) bases() []http.RoundTripper {
 		}
 	}
 	return all
-}
-
-func (p *Pool) hasProxies() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.members {
-		if !m.Proxy.IsZero() {
-			return true
-		}
-	}
-	return false
 }

@@ -148,8 +148,8 @@ func (p *Pool) leaveLocked(m *member) {
 	if n := len(m.slots); n > 0 {
 		p.drains[m.ID] += n
 	}
-	bare := *m.spec // without the secret
-	bare.Credential = Credential{}
+	bare := *m.spec // without the secrets
+	bare.Credential, bare.Proxy = Credential{}, Proxy{}
 	m.spec = &bare
 }
 

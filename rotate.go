@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,10 +25,11 @@ func (p *Pool) Wrap(next http.RoundTripper) http.RoundTripper {
 			clone := t.Clone()
 			clone.Proxy = func(req *http.Request) (*url.URL, error) {
 				if proxy, ok := req.Context().Value(proxyKey{}).(Proxy); ok && !proxy.IsZero() {
-					return proxy.url()
+					return proxy.get().url, nil
 				}
 				return nil, nil
 			}
+			w.cloned.Store(clone)
 			return clone
 		})
 	}
@@ -39,6 +42,7 @@ type pooled struct {
 	next    http.RoundTripper
 	plain   bool                   // next is an http.Transport
 	proxied func() *http.Transport // the clone of next for resources with a Proxy; nil: next cannot have one
+	cloned  atomic.Pointer[http.Transport]
 }
 
 type proxyKey struct{}
@@ -59,14 +63,20 @@ func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
 // Unwrap returns what the pool is in front of.
 func (w *pooled) Unwrap() http.RoundTripper { return w.next }
 
-// CloseIdleConnections closes those of every transport that carries attempts.
+// CloseIdleConnections closes those of every transport that carries attempts, each once.
 func (w *pooled) CloseIdleConnections() {
-	closeIdle(w.next)
-	for _, base := range w.pool.bases() {
-		closeIdle(base)
+	all := append(w.pool.bases(), w.next)
+	if t := w.cloned.Load(); t != nil {
+		all = append(all, t)
 	}
-	if w.proxied != nil && w.pool.hasProxies() {
-		w.proxied().CloseIdleConnections()
+	seen := make(map[http.RoundTripper]bool, len(all))
+	for _, base := range all {
+		if !reflect.ValueOf(base).Comparable() {
+			closeIdle(base)
+		} else if !seen[base] {
+			seen[base] = true
+			closeIdle(base)
+		}
 	}
 }
 
@@ -288,7 +298,7 @@ func (w *walk) mayPause(wish *wish) bool {
 
 // pause waits before the same resource is tried again. A pause that would not end before the deadline is not begun.
 func (w *walk) pause() (stop bool, why refusal) {
-	d := time.Duration(float64(w.p.cfg.RetryDelay) * (0.5 + w.p.jitter()))
+	d := time.Duration(min(float64(w.p.cfg.RetryDelay)*(0.5+w.p.jitter()), 1<<62))
 	if deadline, ok := w.ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return true, refusal{reason: ExhaustedDeadline}
 	}
@@ -384,10 +394,15 @@ func (w *walk) leave() {
 
 // abandon gives back what a walk holds that ended by a panic.
 func (p *Pool) abandon(w *walk) {
-	if w.now != nil {
-		w.now.release(nil)
-		if w.now.resp != nil && w.now.resp.Body != nil {
-			_ = w.now.body.Close()
+	if a := w.now; a == nil {
+		w.closeBody()
+	} else {
+		a.release(nil)
+		if a.resp != nil && a.resp.Body != nil {
+			_ = a.body.Close()
+		}
+		if a.req.Body != nil {
+			_ = a.req.Body.Close() // the base may have left it open
 		}
 	}
 	w.finish(func(t *poolTotals) { t.CallsFailed++ })

@@ -1,6 +1,7 @@
 package hedgerow
 
 import (
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -297,7 +298,7 @@ func (p *Pool) planLocked(now time.Time, w *wish) plan {
 		}
 		if m.limiter != nil {
 			if missing := 1 - m.limiter.TokensAt(now); missing > 0 {
-				due = latest(due, now.Add(time.Duration(missing/m.RateLimit*float64(time.Second))+1))
+				due = latest(due, now.Add(seconds(missing/m.RateLimit)))
 			}
 		}
 		switch {
@@ -308,6 +309,14 @@ func (p *Pool) planLocked(now time.Time, w *wish) plan {
 		}
 	}
 	return pl
+}
+
+// seconds returns s as a duration, rounded up; the longest one if it is too long.
+func seconds(s float64) time.Duration {
+	if d := math.Ceil(s * float64(time.Second)); d < math.MaxInt64 {
+		return time.Duration(d)
+	}
+	return math.MaxInt64
 }
 
 // soonestLocked picks the cooling resource that is due first, for ForceSoonest; nil: none is cooling. mu must be held.

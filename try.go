@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -24,6 +25,8 @@ type try struct {
 	value  [1]string   // of the credential's header field
 	sent   time.Time   // zero: it was not
 	own    *sentBody   // nil: no body, or one in memory
+	misfit bool        // the body in memory has another length than the request says
+	plain  bool        // an http.Transport carries it
 	unstop func() bool // stops the release at the end of the caller's context
 
 	resp    *http.Response
@@ -76,7 +79,7 @@ func (w *walk) begin(s *slot) *try {
 	return a
 }
 
-// make makes the attempt's request. An error says that its body cannot be had again.
+// make makes the attempt's request. An error says that its body cannot be had again, so that there is no attempt.
 func (a *try) make() error {
 	w, s := a.walk, a.slot.spec
 	a.req = *w.req.WithContext(a)
@@ -84,16 +87,25 @@ func (a *try) make() error {
 		body, err := w.req.GetBody()
 		if err != nil || body == nil {
 			a.release(nil)
+			w.attempts--
 			return errors.Join(err, errNoBody)
 		}
 		a.req.Body = body
 	}
-	if hasBody(&a.req) && !inMemory(a.req.Body) {
-		a.own = new(sentBody)
+	switch {
+	case !hasBody(&a.req):
+	case inMemory(a.req.Body):
+		a.misfit = !fits(&a.req)
+	default:
+		a.own = &sentBody{want: a.req.ContentLength}
 		a.own.take(&a.req)
 	}
+	a.plain = w.via.plain
+	if s.Base != nil {
+		_, a.plain = s.Base.(*http.Transport)
+	}
 	a.req.Header = w.req.Header.Clone()
-	if s.upstream != nil || s.Credential.setsURL() || !w.via.plain {
+	if s.upstream != nil || s.Credential.setsURL() || !a.plain {
 		a.address(s)
 	}
 	return nil
@@ -108,21 +120,28 @@ func (a *try) address(s *spec) {
 		if !custom {
 			a.req.Host = up.Host
 		}
-		if base := strings.TrimSuffix(up.EscapedPath(), "/"); base != "" {
-			path := u.EscapedPath()
-			if !strings.HasPrefix(path, "/") {
-				path = "/" + path
-			}
-			u.RawPath = base + path
-			u.Path = joinPath(up.Path, u.Path)
+		base := strings.TrimSuffix(up.EscapedPath(), "/")
+		if _, authority, ok := strings.Cut(u.Opaque, "//"); ok && strings.HasPrefix(u.Opaque, "//") {
+			_, path, _ := strings.Cut(authority, "/") // it names the host of the call
+			u.Opaque = "/" + path
+		}
+		switch {
+		case u.Opaque != "": // goes on the wire as it is, in place of the path
+			u.Opaque = joinPath(base, u.Opaque)
+		case base != "":
+			u.RawPath = joinPath(base, u.EscapedPath())
+			u.Path, _ = url.PathUnescape(u.RawPath) // both are valid
 		}
 	}
 	a.req.URL = &u
 }
 
-// joinPath puts base in front of path, with one slash between.
+// joinPath puts base, which has no slash at its end, in front of path, with one slash between.
 func joinPath(base, path string) string {
-	return strings.TrimSuffix(base, "/") + "/" + strings.TrimPrefix(path, "/")
+	if strings.HasPrefix(path, "/") {
+		return base + path
+	}
+	return base + "/" + path
 }
 
 // send sets the credential and makes the attempt.
@@ -153,6 +172,7 @@ func (a *try) send() {
 	a.end = time.Now()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
+		a.resp.Request = w.req // the attempt's own has the credential
 	}
 }
 
@@ -178,17 +198,19 @@ func (w *walk) judge(a *try) (done bool) {
 	switch {
 	case a.err == nil:
 		a.verdict = w.classify(a)
-	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
+	case gone, isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
 		if gone && errors.Is(context.Cause(a), ErrSuperseded) { // by a sibling, before the caller gave up
 			a.err = goneError(w.ctx)
 		}
-	case w.p.doom(a.slot) != ActionDefault:
+	case w.p.doom(a.slot) != ActionDefault: // whatever else failed it: our own cancellation never reaches the caller
 		w.before = a.event()
 		w.sibling = true
 		w.lastError = &siblingError{action: w.p.doom(a.slot), id: a.slot.spec.ID}
 		a.release(nil)
 		return false
+	case a.isLocal():
+		a.verdict = Verdict{Action: ActionNeutral}
 	case a.unsent:
 		a.verdict = Verdict{Action: ActionRetry}
 	default:
@@ -204,11 +226,17 @@ func (w *walk) judge(a *try) (done bool) {
 	if a.resp != nil {
 		w.replaceLast(a)
 	}
-	w.lastError = a.slot.spec.Credential.redact(a.err)
+	w.lastError = a.slot.spec.redact(a.err)
 	if a.err != nil {
 		a.cancel(nil)
 	}
 	return false
+}
+
+// isLocal reports whether an attempt failed for a reason that lies in the request.
+func (a *try) isLocal() bool {
+	scheme := a.req.URL.Scheme
+	return a.misfit || a.own != nil && a.own.failed.Load() || a.plain && scheme != "http" && scheme != "https"
 }
 
 // event describes the end of an attempt that was sent; nil: it was not.
@@ -216,7 +244,7 @@ func (a *try) event() *AttemptEvent {
 	if a.sent.IsZero() || a.walk.outer == nil {
 		return nil
 	}
-	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.Credential.redact(a.err)}
+	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.redact(a.err)}
 	if a.resp != nil {
 		e.Status = a.resp.StatusCode
 	}
@@ -238,7 +266,7 @@ func (w *walk) classify(a *try) Verdict {
 		}
 		v = w.p.cfg.Classifier(o)
 	})
-	if v.Action == ActionDefault {
+	if v.Action <= ActionDefault || v.Action > ActionDisable {
 		return DefaultClassifier(o)
 	}
 	return v
