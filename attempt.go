@@ -28,9 +28,9 @@ type attempt struct {
 	carrier carrier // the call
 	note    *note   // what a pool beneath says of it; guarded by the flight's mutex
 	req     *http.Request
-	reqBody *sentBody              // nil: no body, or one in memory
-	trial   atomic.Pointer[places] // in the circuits, not given back yet; nil: none
-	began   time.Duration          // from the start of the call
+	reqBody *sentBody     // nil: no body, or one in memory
+	trial   *trial        // in the circuits; nil: it has no places there
+	began   time.Duration // from the start of the call
 
 	// The outcome: one of resp and err is set.
 	heard *note // what the pool had said by then; nil: there is none

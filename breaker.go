@@ -3,6 +3,7 @@ package hedgerow
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -347,14 +348,22 @@ func admitBoth(now time.Time, host, endpoint *circuit) (admission, bool) {
 	return a, true
 }
 
-// held returns the places that were given, nil if there are none. They are a copy, which alone may escape to the heap.
-func (a *admission) held() *places {
+// held returns the places that were given, nil if there are none.
+func (a *admission) held() *trial {
 	if a.places == (places{}) {
 		return nil
 	}
-	p := a.places
-	return &p
+	return &trial{places: a.places}
 }
+
+// A trial is an attempt that has places in the circuits. nil is one that has none.
+type trial struct {
+	places
+	taken atomic.Bool
+}
+
+// take reports whether the places are still to be given back, or kept, and it is for the caller to do so.
+func (t *trial) take() bool { return t != nil && t.taken.CompareAndSwap(false, true) }
 
 // tally counts outcomes.
 type tally struct {

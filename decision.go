@@ -128,7 +128,7 @@ func (r *race) giveUp() {
 func (r *race) bookGone() {
 	if _, deadline := callerGone(r.ctx, r.stopped); deadline {
 		now := time.Now()
-		r.primary.trial.Store(nil) // it keeps its places
+		r.primary.trial.take() // it keeps its places
 		r.report(r.ep.host.circuit.record(now, true), r.ep.circuit.record(now, true))
 	}
 }

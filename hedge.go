@@ -249,8 +249,7 @@ func (h *hedging) make() {
 		return
 	}
 	r := h.race
-	a := &attempt{ep: r.ep, number: h.number, hedge: true}
-	a.trial.Store(h.trial.held())
+	a := &attempt{ep: r.ep, number: h.number, hedge: true, trial: h.trial.held()}
 	r.begin(a)
 	defer func() {
 		if h.attempt == nil {
@@ -305,7 +304,7 @@ func (h *hedging) reportMoves() { h.race.report(h.trial.hostMoves, h.trial.endpo
 
 // giveBack undoes what was granted to a hedge that is not sent.
 func (h *hedging) giveBack() {
-	h.race.freePlaces(h.trial.held())
+	h.race.freeTrial(h.trial.held())
 	if h.charged {
 		h.race.ep.budget.refund(time.Now())
 	}

@@ -51,8 +51,7 @@ func newRace(c *call) *race {
 	c.countWarming()
 	r := &race{call: *c, running: 1}
 	a := &r.primary
-	a.ep = c.ep
-	a.trial.Store(c.trial)
+	a.ep, a.trial = c.ep, c.trial
 	r.begin(a)
 	if c.t.shares && !c.t.detach {
 		r.sent = *c.req.WithContext(a)

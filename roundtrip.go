@@ -14,7 +14,7 @@ type call struct {
 	ep    *endpoint       // nil: none was found
 	start time.Time
 	delay time.Duration
-	trial *places // given by the circuits that fail fast; nil: none
+	trial *trial // given by the circuits that fail fast; nil: none
 
 	done     func(CallInfo)  // Call.Done
 	stopped  <-chan struct{} // the request's Cancel
@@ -102,8 +102,7 @@ func (c *call) failFast() error {
 // pass sends a call that is not hedged. An [http.Transport] gets the caller's own request, without goroutine or timer;
 // any other base a shallow copy that carries the attempt.
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
-	a := attempt{ep: c.ep, req: c.req}
-	a.trial.Store(c.trial)
+	a := attempt{ep: c.ep, req: c.req, trial: c.trial}
 	info := CallInfo{Attempts: 1}
 	defer c.abandon(&a)
 	c.skip(reason)
@@ -227,22 +226,21 @@ func (c *call) book(a *attempt) {
 			return
 		}
 	}
-	a.trial.Store(nil) // it keeps its places
+	a.trial.take() // it keeps its places
 	now := c.at(a.ended)
 	c.report(c.ep.host.circuit.record(now, a.failure.host), c.ep.circuit.record(now, a.failure.endpoint))
 }
 
 // free gives back the places that an attempt without an outcome has in the circuits.
 func (c *call) free(a *attempt) {
-	c.freePlaces(a.trial.Swap(nil))
+	c.freeTrial(a.trial)
 }
 
-func (c *call) freePlaces(trial *places) {
-	if trial == nil {
-		return
+func (c *call) freeTrial(t *trial) {
+	if t.take() {
+		c.ep.host.circuit.release(t.host)
+		c.ep.circuit.release(t.endpoint)
 	}
-	c.ep.host.circuit.release(trial.host)
-	c.ep.circuit.release(trial.endpoint)
 }
 
 // report tells the hook of the transitions of both circuits.
