@@ -42,13 +42,13 @@ type attempt struct {
 	number     int32
 	hedge      bool // else it is the primary
 	declared   bool // the call may be sent more than once, whatever its method
-	placed     bool // the pool beneath has a resource for it; guarded by the mutex of the race
+	placed     bool // a hedge: it was counted; the primary: a pool has passed it on; does not change once the race is over
 	acceptable bool // it may win while others are in flight
 	failure    failure
-	badBody    bool        // the request body could not be read, which says nothing of the host
-	delivered  bool        // the race has the outcome
-	announce   func()      // tells the hooks of a hedge that is sent
-	peeking    atomic.Bool // body is being read for its first byte
+	badBody    bool          // the request body could not be read, which says nothing of the host
+	delivered  bool          // the race has the outcome
+	announce   func(Attempt) // tells the hooks of a hedge that is sent
+	peeking    atomic.Bool   // body is being read for its first byte
 }
 
 // Value returns the attempt for the key that it has in contexts, else what the context of the call has.
@@ -75,6 +75,9 @@ func (a *attempt) who() Attempt {
 	}
 	return a.heard.sent
 }
+
+// unsent reports whether the attempt has ended in the pool beneath and nothing was sent.
+func (a *attempt) unsent() bool { return a.heard != nil && a.heard.sentAt.IsZero() }
 
 func (a *attempt) mayRepeat() bool { return a.declared }
 

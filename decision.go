@@ -52,7 +52,7 @@ func (c *contest) supersedeRest() {
 func (r *race) lose(a *attempt) {
 	a.delivered = true
 	r.free(a)
-	if a.resp != nil {
+	if a.resp != nil && !a.unsent() {
 		r.ep.host.pushback.note(r.at(a.ended), a.resp)
 	}
 	defer func() {
@@ -143,7 +143,7 @@ func (r *race) conclude() (*http.Response, error) {
 	}
 	info := CallInfo{Attempts: r.attempts(), Delay: r.delay}
 	if w == nil {
-		if !r.held {
+		if !r.held && !r.waits() {
 			r.bookGone()
 		}
 		err := goneError(r.ctx)
@@ -153,7 +153,7 @@ func (r *race) conclude() (*http.Response, error) {
 	info.Winner = w.who()
 	ended := r.at(w.ended)
 	switch {
-	case r.sends == 0:
+	case !r.hedged:
 	case w == &r.primary:
 		r.count(countPrimaryWins)
 	default:
@@ -168,10 +168,22 @@ func (r *race) conclude() (*http.Response, error) {
 
 // attempts returns how many attempts were sent, of a race that is over.
 func (r *race) attempts() int {
-	if f := r.shared.Load(); f != nil {
-		return f.count()
+	f := r.shared.Load()
+	n := f.count()
+	if _, entered := f.of(&r.primary); !entered {
+		if !r.ep.pooled.Load() || r.primary.placed || r.held || r.winner == &r.primary {
+			n++
+		}
 	}
-	return 1 + int(r.sends)
+	if r.contest == nil {
+		return n
+	}
+	for _, h := range r.contest.hedges {
+		if _, entered := f.of(h); h.placed && !entered {
+			n++
+		}
+	}
+	return n
 }
 
 // learnFrom takes in the latency of the primary: the time it took, or, if a hedge was faster, that it would have taken
@@ -182,7 +194,7 @@ func (r *race) learnFrom(w *attempt) {
 	case w == &r.primary && w.acceptable:
 		r.learn(w)
 	case w != &r.primary && !r.held:
-		if began, sent := r.primarySent(); sent {
+		if began, inFlight := r.primarySent(); inFlight {
 			r.ep.delays.censored(r.at(w.ended), w.ended-began)
 		}
 	}

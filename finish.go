@@ -125,11 +125,7 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 	}
 	if a.err != nil {
 		a.release(nil)
-		if gone, _ := callerGone(w.ctx, w.stopped); gone {
-			w.finish(func(t *poolTotals) { t.CallsCanceled++ })
-		} else {
-			w.finish(func(t *poolTotals) { t.CallsFailed++ })
-		}
+		w.finishError()
 		return nil, a.slot.spec.Credential.redact(a.err)
 	}
 	w.finish(func(t *poolTotals) { t.CallsOK++ })
@@ -162,10 +158,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 	if gone, _ := callerGone(w.ctx, w.stopped); gone && w.last == nil && w.attempts == 0 || gone && why.reason == 0 {
 		return nil, w.gone()
 	}
-	if w.isHedge() && w.attempts == 0 {
-		w.tell(func(n *note) { n.unplaced = true })
-		w.closeBody()
-		w.ended = true // it counts nowhere
+	if w.unplaced() {
 		return nil, errUnplaced
 	}
 	if a := w.last; a != nil {
@@ -203,12 +196,33 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 // refuse ends a call with a local error.
 func (w *walk) refuse(err error) error {
 	w.closeBody()
-	if gone, _ := callerGone(w.ctx, w.stopped); gone {
+	w.finishError()
+	return err
+}
+
+// finishError ends a call with an error that is not the pool's.
+func (w *walk) finishError() {
+	gone, _ := callerGone(w.ctx, w.stopped)
+	switch {
+	case w.unplaced():
+	case gone:
 		w.finish(func(t *poolTotals) { t.CallsCanceled++ })
-	} else {
+	default:
 		w.finish(func(t *poolTotals) { t.CallsFailed++ })
 	}
-	return err
+}
+
+// unplaced ends a hedge of which nothing was sent, if it is one. It counts nowhere.
+func (w *walk) unplaced() bool {
+	if !w.isHedge() || w.sends > 0 {
+		return false
+	}
+	w.tell(func(n *note) { n.unplaced = true })
+	if w.attempts == 0 {
+		w.closeBody()
+	}
+	w.ended = true
+	return true
 }
 
 // gone ends a call whose caller has given up.
@@ -219,7 +233,7 @@ func (w *walk) gone() error {
 	if w.attempts == 0 {
 		w.closeBody()
 	}
-	w.finish(func(t *poolTotals) { t.CallsCanceled++ })
+	w.finishError()
 	return goneError(w.ctx)
 }
 

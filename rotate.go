@@ -50,6 +50,9 @@ func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if !w.pool.actsOn(req) {
 		w.pool.count(func(t *poolTotals) { t.PassedThrough++ })
+		if a, ok := markFrom(req.Context()).(*attempt); ok {
+			a.carrier.passes(a)
+		}
 		return w.next.RoundTrip(req)
 	}
 	c := &walk{p: w.pool, via: w, req: req, ctx: req.Context()}
@@ -82,7 +85,8 @@ type walk struct {
 	req   *http.Request   // the caller's
 	ctx   context.Context //nolint:containedctx // a walk is what the context is of
 	opts  Call
-	outer *attempt // of a Transport above; nil: there is none, or a pool between
+	above marked   // the attempt above; nil: there is none
+	outer *attempt // it, if it is a Transport's; nil: it is a pool's, or there is none
 
 	stopped    <-chan struct{} // the request's Cancel
 	key        string          // scope key
@@ -97,10 +101,10 @@ type walk struct {
 
 	last      *try // the latest attempt that got a response, which is kept
 	lastCode  int
-	lastError error         // of the latest attempt
-	sibling   bool          // lastError is what a sibling's verdict said
-	now       *try          // the latest attempt
-	before    *AttemptEvent // the latest attempt that was sent
+	lastError error // of the latest attempt
+	sibling   bool  // lastError is what a sibling's verdict said
+	now       *try  // the latest attempt
+	sends     int   // attempts that were sent
 
 	first try
 }
@@ -142,8 +146,8 @@ func (w *walk) open() error {
 	if opts := callFrom(w.ctx); opts != nil {
 		w.opts = *opts
 	}
-	above := markFrom(w.ctx)
-	if w.outer, _ = above.(*attempt); w.outer != nil {
+	w.above = markFrom(w.ctx)
+	if w.outer, _ = w.above.(*attempt); w.outer != nil {
 		w.outer.enter()
 	}
 	if err := checkLocal(w.req); err != nil {
@@ -156,7 +160,7 @@ func (w *walk) open() error {
 	if w.key == "" && w.p.cfg.ScopeOf != nil {
 		w.policy(func() { w.key = w.p.cfg.ScopeOf(w.req) })
 	}
-	w.replayable = replayableRequest(w.req) || w.opts.Idempotent || above != nil && above.mayRepeat()
+	w.replayable = replayableRequest(w.req) || w.opts.Idempotent || w.above != nil && w.above.mayRepeat()
 	w.rewindable = !hasBody(w.req) || w.req.GetBody != nil
 	switch {
 	case w.isHedge() || w.opts.Wait < 0:
@@ -219,6 +223,8 @@ func (w *walk) acquire() (*slot, refusal) {
 		switch {
 		case s != nil:
 			return s, refusal{}
+		case wish.untried && wish.hedge: // which does not wait
+			return nil, refusal{reason: ExhaustedNoResource}
 		case wish.untried: // a tried one may do, after a pause
 			if !w.mayPause(&wish) {
 				wish.untried = false
@@ -385,6 +391,14 @@ func (p *Pool) abandon(w *walk) {
 		if w.now.resp != nil && w.now.resp.Body != nil {
 			_ = w.now.body.Close()
 		}
+		if w.now.req.Body != nil {
+			_ = w.now.req.Body.Close()
+		}
+	} else {
+		w.closeBody()
+	}
+	if w.isHedge() && w.sends == 0 {
+		return
 	}
 	w.finish(func(t *poolTotals) { t.CallsFailed++ })
 }

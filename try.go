@@ -64,8 +64,12 @@ func (w *walk) begin(s *slot) *try {
 	if doomed { // before it could be cancelled
 		a.cancel(ErrSuperseded)
 	}
-	a.known = Attempt{Number: w.attempts, Pool: w.p.cfg.Name, Resource: s.spec.ID}
+	if w.above != nil {
+		a.known = w.above.id()
+	}
+	a.known.Pool, a.known.Resource = w.p.cfg.Name, s.spec.ID
 	if w.attempts > 0 {
+		a.known.Number += w.attempts
 		a.known.Kind = AttemptRetry
 	}
 	w.now = a
@@ -131,26 +135,34 @@ func (a *try) send() {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
 	}
 	if err != nil {
-		a.unsent = true
-		a.err = err
-		if a.req.Body != nil {
-			_ = a.req.Body.Close()
-		}
-		a.end = time.Now()
+		a.fail(err)
 		return
 	}
-	if w.before != nil {
-		w.outer.carrier.sendEnded(*w.before)
-	}
-	a.sent = time.Now()
-	w.p.noteSent(a)
+	now := time.Now()
 	if w.outer != nil {
-		a.known = w.outer.send(a.sent, a.known.Pool, a.known.Resource)
+		id, may := w.outer.carrier.sending(w.outer, now, a.known.Pool, a.known.Resource)
+		if !may { // another attempt of the call has won meanwhile
+			w.outer.cancel(ErrSuperseded)
+			a.fail(ErrSuperseded)
+			return
+		}
+		a.known = id
 	}
+	a.sent = now
+	w.sends++
+	w.p.noteSent(a)
 	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
 	a.end = time.Now()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
+	}
+}
+
+// fail ends an attempt before anything was sent.
+func (a *try) fail(err error) {
+	a.unsent, a.err, a.end = true, err, time.Now()
+	if a.req.Body != nil {
+		_ = a.req.Body.Close()
 	}
 }
 
@@ -176,7 +188,7 @@ func (w *walk) judge(a *try) (done bool) {
 	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
 	case w.p.isDoomed(a.slot):
-		w.before = a.event()
+		w.moveOn(a)
 		w.sibling = true
 		w.lastError = &siblingError{action: a.slot.doomed, id: a.slot.spec.ID}
 		a.release(nil)
@@ -186,11 +198,11 @@ func (w *walk) judge(a *try) (done bool) {
 	default:
 		a.verdict = w.classify(a)
 	}
-	w.before = a.event()
 	w.p.apply(a, gone)
 	if a.verdict.Action == ActionOK || a.verdict.Action == ActionNeutral {
 		return true
 	}
+	w.moveOn(a)
 	w.sibling = false
 	a.releaseSlot()
 	if a.resp != nil {
@@ -203,16 +215,16 @@ func (w *walk) judge(a *try) (done bool) {
 	return false
 }
 
-// event describes the end of an attempt that was sent; nil: it was not.
-func (a *try) event() *AttemptEvent {
-	if a.sent.IsZero() || a.walk.outer == nil {
-		return nil
+// moveOn tells the Transport above how an attempt has ended whose outcome is not, or not at once, that of the call.
+func (w *walk) moveOn(a *try) {
+	if a.sent.IsZero() || w.outer == nil {
+		return
 	}
 	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.Credential.redact(a.err)}
 	if a.resp != nil {
 		e.Status = a.resp.StatusCode
 	}
-	return e
+	w.tell(func(n *note) { n.done = e })
 }
 
 // classify asks the classifiers.
