@@ -91,7 +91,7 @@ func (p *Pool) apply(a *try, gone bool) {
 	if v := a.verdict.Action; v == ActionOK || v == ActionNeutral {
 		s.committed = true // siblings leave it alone from here on
 	}
-	failed := a.err != nil && !a.unsent
+	failed := a.err != nil && !a.unsent && !errors.Is(a.err, errBystander)
 	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)
 	p.mu.Unlock()
 	e.run(p)
@@ -138,6 +138,10 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 func (a *try) deliver() {
 	w := a.walk
 	a.resp.Request = w.req
+	if _, kept := a.resp.Body.(*keptBody); kept {
+		a.release(nil)
+		return
+	}
 	conn, upgraded := a.resp.Body.(io.ReadWriteCloser)
 	upgraded = upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols
 	if !upgraded && (bodiless(a.resp) || !w.via.plain && declaredEmpty(a.resp, w.req.Method)) {
@@ -267,8 +271,12 @@ func upgradedBody(b *responseBody, conn io.ReadWriteCloser) io.ReadCloser {
 type closeWriter interface{ CloseWrite() error }
 
 // A keptBody is what was read of a response before another attempt.
-type keptBody struct{ *bytes.Reader }
+type keptBody struct {
+	*bytes.Reader
 
-func newKeptBody(data []byte) io.ReadCloser { return &keptBody{bytes.NewReader(data)} }
+	data []byte
+}
+
+func newKeptBody(data []byte) io.ReadCloser { return &keptBody{bytes.NewReader(data), data} }
 
 func (*keptBody) Close() error { return nil }

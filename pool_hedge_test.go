@@ -792,3 +792,85 @@ func TestPoolNothingSent(t *testing.T) {
 		}
 	}
 }
+
+// Over HTTP/1.1 an attempt may get the error of another one whose connection it was given as that was closed. Nobody but
+// that other one is superseded.
+func TestPoolBystander(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := phNew(t, phSetup{answer: func(a hedgerow.Attempt, _ *http.Request) scripted.Step {
+					if a.Resource == "A" {
+						return scripted.Step{Err: fmt.Errorf("wrapped: %w", hedgerow.ErrSuperseded)}
+					}
+					return phOK(a, 0)
+				}})
+				r := b.send(b.base.NewRequest(t, method, phURL, "payload"))
+				if method == http.MethodGet {
+					require.Equal(t, phResult{status: 200, body: "B"}, r)
+				} else {
+					require.Error(t, r.err)
+					require.NotErrorIs(t, r.err, context.Canceled)
+				}
+				b.settle()
+				require.Zero(t, b.pool.Snapshot()[0].ConsecutiveFailures)
+			})
+		})
+	}
+}
+
+// The same without a pool, where the call has its error.
+func TestBystander(t *testing.T) {
+	t.Parallel()
+	for _, noHedge := range []bool{false, true} {
+		base := scripted.New(scripted.Step{Err: hedgerow.ErrSuperseded})
+		tr := contractNew(t, hedgerow.Config{Base: base})
+		req := contractGet(hedgerow.WithCall(t.Context(), hedgerow.Call{NoHedge: noHedge}), t, phURL)
+		_, err := tr.RoundTrip(req)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, context.Canceled)
+	}
+}
+
+// A sibling's verdict that comes together with the response cuts no body: it is whole, or the call goes on elsewhere.
+func TestPoolSiblingAtResponse(t *testing.T) {
+	t.Parallel()
+	for _, obeys := range []bool{true, false} {
+		t.Run(fmt.Sprint("base obeys ", obeys), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := phNew(t, phSetup{answer: func(a hedgerow.Attempt, req *http.Request) scripted.Step {
+					switch {
+					case a.Resource == "B":
+						return phOK(a, time.Millisecond)
+					case req.URL.Path == "/older":
+						return phStatus(429, 5*time.Millisecond)
+					}
+					s := phOK(a, 7*time.Millisecond)
+					return scripted.Step{
+						IgnoreContext: !obeys,
+						Do: func(req *http.Request) (*http.Response, error) {
+							time.Sleep(7 * time.Millisecond) // as a base that has its answer as it is cancelled
+							return &http.Response{
+								StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: -1,
+								Body: io.NopCloser(strings.NewReader(s.Body)), Request: req,
+							}, nil
+						},
+					}
+				}})
+				go b.do(t.Context(), "http://api.test/older", hedgerow.Call{})
+				time.Sleep(time.Millisecond)
+				r := b.call(hedgerow.Call{NoHedge: true})
+				if obeys {
+					require.Equal(t, "B", r.body)
+				} else {
+					require.Equal(t, phResult{status: 200, body: "A", after: 7 * time.Millisecond}, r)
+				}
+				b.settle()
+				require.EqualValues(t, 1, b.pool.Stats().SiblingCancels)
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -76,7 +77,8 @@ type slot struct {
 	replayable bool // siblings may cancel it
 	committed  bool // its response is the caller's: siblings leave it alone
 	released   bool
-	doomed     Action // not ActionDefault: a sibling has cancelled it, and by what
+	settled    atomic.Bool // it was cancelled, or has its response: whichever was first
+	doomed     Action      // not ActionDefault: a sibling has cancelled it, and by what
 	cancel     context.CancelCauseFunc
 }
 

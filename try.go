@@ -61,7 +61,7 @@ func (w *walk) begin(s *slot) *try {
 	s.cancel = a.cancel
 	doomed := s.doomed != ActionDefault
 	w.p.mu.Unlock()
-	if doomed { // before it could be cancelled
+	if doomed && s.settled.CompareAndSwap(false, true) { // before it could be cancelled
 		a.cancel(ErrSuperseded)
 	}
 	if w.above != nil {
@@ -152,6 +152,7 @@ func (a *try) send() {
 	w.sends++
 	w.p.noteSent(a)
 	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
+	a.err = own(a, a.err)
 	a.end = time.Now()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
@@ -183,12 +184,15 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
 	switch {
-	case a.err == nil:
+	case a.err == nil && (a.slot.settled.CompareAndSwap(false, true) || a.buffer()):
 		a.verdict = w.classify(a)
 	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
-	case w.p.isDoomed(a.slot):
+	case w.p.isDoomed(a.slot): // also a response that came too late to be whole
 		w.moveOn(a)
+		if a.resp != nil {
+			_ = a.body.Close()
+		}
 		w.sibling = true
 		w.lastError = &siblingError{action: a.slot.doomed, id: a.slot.spec.ID}
 		a.release(nil)
@@ -238,7 +242,11 @@ func (w *walk) classify(a *try) Verdict {
 	var v Verdict
 	w.policy(func() {
 		if a.resp != nil && w.p.cfg.PeekBody > 0 && !bodiless(a.resp) && w.p.cfg.Peek(a.resp) {
-			o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
+			if kept, ok := a.resp.Body.(*keptBody); ok {
+				o.Body = kept.data[:min(len(kept.data), w.p.cfg.PeekBody)]
+			} else {
+				o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
+			}
 		}
 		v = w.p.cfg.Classifier(o)
 	})
@@ -259,23 +267,29 @@ func (w *walk) replaceLast(a *try) {
 // keep reads what there is of the last response, a little and for a short time, so that its connection and its place are
 // free for the next attempt. A response that is larger or slower is forgotten.
 func (w *walk) keep() {
-	a := w.last
-	if a == nil || a.resp.Body == nil || a.resp.Body == http.NoBody {
-		return
+	if a := w.last; a != nil && !a.buffer() {
+		a.cancel(nil)
+		w.last = nil
+	}
+}
+
+// buffer reads the response, a little and for a short time, and reports whether it has it all.
+func (a *try) buffer() bool {
+	if a.resp.Body == nil || a.resp.Body == http.NoBody {
+		return true
 	}
 	if _, kept := a.resp.Body.(*keptBody); kept {
-		return
+		return true
 	}
 	stop := time.AfterFunc(drainTime, func() { _ = a.body.Close() })
 	data, err := io.ReadAll(io.LimitReader(&a.body, keepBytes+1))
 	inTime := stop.Stop()
 	_ = a.body.Close() // all that is wanted was read
 	if err != nil || !inTime || len(data) > keepBytes {
-		a.cancel(nil)
-		w.last = nil
-		return
+		return false
 	}
 	a.resp.Body = newKeptBody(data)
+	return true
 }
 
 // drop ends a response that another one has replaced.
