@@ -88,6 +88,9 @@ func (p *Pool) apply(a *try, gone bool) {
 	if !a.sent.IsZero() && (a.err == nil || gone) {
 		m.learn(a.end.Sub(a.sent), a.err != nil, now)
 	}
+	if gone && a.err != nil && errors.Is(context.Cause(a.walk.ctx), ErrSuperseded) && !a.sent.IsZero() {
+		m.lag(a.end.Sub(a.sent), now)
+	}
 	if v := a.verdict.Action; v == ActionOK || v == ActionNeutral {
 		s.committed = true // siblings leave it alone from here on
 	}

@@ -28,6 +28,7 @@ func TestPoolStress(t *testing.T) {
 		t.Run(over, func(t *testing.T) {
 			t.Parallel()
 			contractEach(t, func(t *testing.T, proto memhttp.Protocol) {
+				t.Helper()
 				srv := contractListen(t, proto, stressHandler)
 				srv.Base.MaxIdleConnsPerHost = 100
 				base := &stressBase{next: srv.Base}
@@ -207,7 +208,7 @@ func stressCall(ctx context.Context, rt http.RoundTripper, url string, gone *ato
 	if err != nil {
 		return err
 	}
-	resp, err := rt.RoundTrip(req) //nolint:contextcheck // it is the request's
+	resp, err := rt.RoundTrip(req)
 	if err != nil {
 		if errors.Is(err, hedgerow.ErrSuperseded) {
 			return fmt.Errorf("a superseded attempt shows: %w", err)

@@ -38,6 +38,8 @@ type member struct {
 	fail escalation // transport failures in a row
 	rest time.Time  // after them, a preference only
 
+	lags []time.Time // each attempt that has lost a race counts as one more in flight until then
+
 	used      uint64    // seq of the latest acquisition; 0: never
 	usedAt    time.Time // of it
 	latency   float64   // moving average in ns
@@ -182,6 +184,22 @@ const (
 	latencyWeight = 0.2
 	latencyFades  = 10 * time.Second
 )
+
+// lagFactor says for how long a resource counts as busier after one of its attempts has lost a race: for so many times the
+// age of that. The upstream goes on with what was cancelled, and else the slow one of several would be the first to be
+// free again, and get the more calls the sooner they are hedged.
+const lagFactor = 4
+
+// lag takes in that an attempt of that age has lost a race. mu must be held.
+func (m *member) lag(age time.Duration, now time.Time) {
+	m.lags = slices.DeleteFunc(m.lags, func(end time.Time) bool { return !end.After(now) })
+	if len(m.lags) < maxLags {
+		m.lags = append(m.lags, now.Add(lagFactor*age))
+	}
+}
+
+// maxLags bounds the attempts that are counted so.
+const maxLags = 64
 
 // latencyLocked returns the moving average as of now. mu must be held.
 func (m *member) latencyLocked(now time.Time) float64 {

@@ -184,20 +184,31 @@ func (p *Pool) chooseLocked(now time.Time) *member {
 	case LeastLatency:
 		return p.fasterLocked(now)
 	default:
-		return p.fewestLocked()
+		return p.fewestLocked(now)
 	}
 }
 
 // fewestLocked picks for RoundRobin. mu must be held.
-func (p *Pool) fewestLocked() *member {
+func (p *Pool) fewestLocked(now time.Time) *member {
 	best := p.offered[0]
-	busy := p.inFlightLocked(best)
+	busy := p.busyLocked(best, now)
 	for _, m := range p.offered[1:] {
-		if n := p.inFlightLocked(m); n < busy || n == busy && m.used < best.used {
+		if n := p.busyLocked(m, now); n < busy || n == busy && m.used < best.used {
 			best, busy = m, n
 		}
 	}
 	return best
+}
+
+// busyLocked is what RoundRobin compares. mu must be held.
+func (p *Pool) busyLocked(m *member, now time.Time) int {
+	n := p.inFlightLocked(m)
+	for _, end := range m.lags {
+		if end.After(now) {
+			n++
+		}
+	}
+	return n
 }
 
 // fasterLocked picks for LeastLatency. mu must be held.
