@@ -33,7 +33,8 @@ type carrier interface {
 type flight struct {
 	mu    sync.Mutex // guards the fields below and in the notes
 	notes []*note
-	next  int32 // number of the latest send that was given one
+	room  [2]*note // for notes
+	next  int32    // number of the latest send that was given one
 	sends int
 }
 
@@ -55,6 +56,9 @@ func (a *attempt) enter() {
 	defer f.mu.Unlock()
 	if a.note == nil {
 		a.note = new(note)
+		if f.notes == nil {
+			f.notes = f.room[:0]
+		}
 		f.notes = append(f.notes, a.note)
 	}
 }

@@ -106,7 +106,8 @@ type walk struct {
 	now       *try  // the latest attempt
 	sends     int   // attempts that were sent
 
-	first try
+	first     try
+	firstSlot slot // its slot
 }
 
 // run is the walk: acquire, send, judge, and on to the next resource while that is safe and makes sense.
@@ -214,8 +215,11 @@ func (w *walk) acquire() (*slot, refusal) {
 	if w.outer != nil {
 		wish.others = w.outer.others()
 	}
-	if w.attempts == 0 && !wish.hedge {
-		wish.affinity = w.opts.Affinity
+	if w.attempts == 0 {
+		wish.room = &w.firstSlot
+		if !wish.hedge {
+			wish.affinity = w.opts.Affinity
+		}
 	}
 	wish.untried = w.attempts > 0 && w.p.cfg.RetryDelay > 0
 	for {
