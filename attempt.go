@@ -2,6 +2,7 @@ package hedgerow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,14 +43,14 @@ type attempt struct {
 	number     int32
 	hedge      bool // else it is the primary
 	declared   bool // the call may be sent more than once, whatever its method
-	placed     bool // the pool beneath has a resource for it; guarded by the mutex of the race
+	placed     bool // a hedge: it was counted; the primary: a pool has passed it on; does not change once the race is over
 	acceptable bool // it may win while others are in flight
 	failure    failure
-	broken     bool        // the response body failed before its first byte
-	badBody    bool        // the request body could not be read, which says nothing of the host
-	delivered  bool        // the race has the outcome
-	announce   func()      // tells the hooks of a hedge that is sent
-	peeking    atomic.Bool // body is being read for its first byte
+	broken     bool          // the response body failed before its first byte
+	badBody    bool          // the request body could not be read, which says nothing of the host
+	delivered  bool          // the race has the outcome
+	announce   func(Attempt) // tells the hooks of a hedge that is sent
+	peeking    atomic.Bool   // body is being read for its first byte
 }
 
 // Value returns the attempt for the key that it has in contexts, else what the context of the call has.
@@ -77,6 +78,9 @@ func (a *attempt) who() Attempt {
 	return a.heard.sent
 }
 
+// unsent reports whether the attempt has ended in the pool beneath and nothing was sent.
+func (a *attempt) unsent() bool { return a.heard != nil && a.heard.sentAt.IsZero() }
+
 func (a *attempt) mayRepeat() bool { return a.declared }
 
 // begin gives the attempt its context, a child of the call's.
@@ -100,6 +104,7 @@ func (a *attempt) own(req *http.Request, runsOn bool) {
 // run makes the attempt. A panic of the base transport passes through.
 func (a *attempt) run(base http.RoundTripper) {
 	a.resp, a.err = outcome(base.RoundTrip(a.req)) //nolint:bodyclose // the race closes it, or its caller
+	a.err = own(a, a.err)
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.cancel
@@ -118,6 +123,16 @@ func outcome(resp *http.Response, err error) (*http.Response, error) {
 		return nil, errNoOutcome
 	}
 	return resp, nil
+}
+
+// own returns err, of an attempt whose context is ctx, or an error of its own if err is that of another attempt's
+// cancellation: over HTTP/1.1 a connection that was just given to the one may be closed by the end of the other, the
+// cause of which net/http then returns to both.
+func own(ctx context.Context, err error) error {
+	if err != nil && errors.Is(err, ErrSuperseded) && !errors.Is(context.Cause(ctx), ErrSuperseded) {
+		return errBystander
+	}
+	return err
 }
 
 // firstByte waits for the first byte of the response body, or its end, and returns how else the body failed. What was

@@ -57,7 +57,7 @@ func (r *race) supersedeRest() {
 func (r *race) lose(a *attempt) {
 	a.delivered = true
 	r.free(a)
-	if a.resp != nil {
+	if a.resp != nil && !a.unsent() {
 		r.ep.host.pushback.note(r.at(a.ended), a.resp)
 	}
 	defer func() {
@@ -115,7 +115,7 @@ func (r *race) giveUp() {
 	}
 	r.mu.Unlock()
 	if first {
-		if !r.held {
+		if !r.held && !r.waits() {
 			r.bookGone()
 		}
 		r.supersedeRest()
@@ -167,7 +167,7 @@ func (r *race) conclude() (*http.Response, error) {
 	info.Winner = w.who()
 	ended := r.at(w.ended)
 	switch {
-	case r.sends == 0:
+	case !r.hedged:
 	case w.err != nil && r.gone(): // nobody has won
 	case w == &r.primary:
 		r.count(countPrimaryWins)
@@ -183,10 +183,22 @@ func (r *race) conclude() (*http.Response, error) {
 
 // attempts returns how many attempts were sent, of a race that is over.
 func (r *race) attempts() int {
-	if f := r.shared.Load(); f != nil {
-		return f.count()
+	f := r.shared.Load()
+	n := f.count()
+	if _, entered := f.of(&r.primary); !entered {
+		if !r.ep.pooled.Load() || r.primary.placed || r.held || r.winner == &r.primary {
+			n++
+		}
 	}
-	return 1 + int(r.sends)
+	if r.contest == nil {
+		return n
+	}
+	for _, h := range r.contest.hedges {
+		if _, entered := f.of(h); h.placed && !entered {
+			n++
+		}
+	}
+	return n
 }
 
 // learnFrom takes in the latency of the primary: the time it took, or, if a hedge was faster, that it would have taken
@@ -197,7 +209,7 @@ func (r *race) learnFrom(w *attempt) {
 	case w == &r.primary && w.acceptable:
 		r.learn(w)
 	case w != &r.primary && !r.held:
-		if began, sent := r.primarySent(); sent {
+		if began, inFlight := r.primarySent(); inFlight {
 			r.ep.delays.censored(r.at(w.ended), w.ended-began)
 		}
 	}

@@ -143,9 +143,17 @@ type endpoint struct {
 	counters counters
 	budget   *budget
 	circuit  *circuit
-	delays   delays // latencies, and the delay learned from them
+	delays   delays      // latencies, and the delay learned from them
+	pooled   atomic.Bool // its calls have reached a pool beneath
 
 	prev, next *endpoint // in the registry's list; guarded by its mutex
+}
+
+// markPooled notes that a call has reached a pool beneath.
+func (e *endpoint) markPooled() {
+	if !e.pooled.Load() {
+		e.pooled.Store(true)
+	}
 }
 
 // A host is what is kept for one host, whatever the endpoint.

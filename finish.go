@@ -15,7 +15,6 @@ import (
 var (
 	errNoBody    = errors.New("hedgerow: pool: Request.GetBody returned no body")
 	errProxyBase = errors.New("hedgerow: pool: a Resource.Proxy needs an http.Transport under the pool; give the resource a Base")
-	errNotKept   = errors.New("hedgerow: pool: response body too large or too slow to be kept")
 	errUnplaced  = errors.New("hedgerow: pool: no resource that the call does not use yet")
 )
 
@@ -81,12 +80,11 @@ func (p *Pool) noteSent(a *try) {
 	}
 }
 
-// commit says that an attempt has its response: siblings leave it alone from here on. It reports whether that is too late.
-func (p *Pool) commit(s *slot) (struck bool) {
+// commit says that an attempt has its response: siblings leave it alone from here on.
+func (p *Pool) commit(s *slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.committed = true
-	return s.struck
 }
 
 // doom returns what a sibling has cancelled the attempt for, ActionDefault if none has. A disable takes the place of a
@@ -109,8 +107,10 @@ func (p *Pool) apply(a *try, gone bool) {
 	if !a.sent.IsZero() && (a.err == nil || gone) {
 		m.learn(a.end.Sub(a.sent), a.err != nil, now)
 	}
-	failed := a.err != nil && !a.unsent
-	s.committed = s.committed || a.resp != nil
+	if gone && a.err != nil && errors.Is(context.Cause(a.walk.ctx), ErrSuperseded) && !a.sent.IsZero() {
+		m.lag(a.end.Sub(a.sent), now)
+	}
+	failed := a.err != nil && !a.unsent && !errors.Is(a.err, errBystander)
 	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)
 	p.mu.Unlock()
 	e.run(p)
@@ -144,11 +144,7 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 	}
 	if a.err != nil {
 		a.release(nil)
-		if gone, _ := callerGone(w.ctx, w.stopped); gone {
-			w.finish(func(t *poolTotals) { t.CallsCanceled++ })
-		} else {
-			w.finish(func(t *poolTotals) { t.CallsFailed++ })
-		}
+		w.finishError()
 		return nil, a.slot.spec.redact(a.err)
 	}
 	w.finish(func(t *poolTotals) { t.CallsOK++ })
@@ -183,10 +179,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 	if gone, _ := callerGone(w.ctx, w.stopped); gone && w.last == nil && w.attempts == 0 || gone && why.reason == 0 {
 		return nil, w.gone()
 	}
-	if w.isHedge() && w.attempts == 0 {
-		w.tell(func(n *note) { n.unplaced = true })
-		w.closeBody()
-		w.ended = true // it counts nowhere
+	if w.unplaced() {
 		return nil, errUnplaced
 	}
 	if a := w.last; a != nil {
@@ -221,12 +214,33 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 // refuse ends a call with a local error.
 func (w *walk) refuse(err error) error {
 	w.closeBody()
-	if gone, _ := callerGone(w.ctx, w.stopped); gone {
+	w.finishError()
+	return err
+}
+
+// finishError ends a call with an error that is not the pool's.
+func (w *walk) finishError() {
+	gone, _ := callerGone(w.ctx, w.stopped)
+	switch {
+	case w.unplaced():
+	case gone:
 		w.finish(func(t *poolTotals) { t.CallsCanceled++ })
-	} else {
+	default:
 		w.finish(func(t *poolTotals) { t.CallsFailed++ })
 	}
-	return err
+}
+
+// unplaced ends a hedge of which nothing was sent, if it is one. It counts nowhere.
+func (w *walk) unplaced() bool {
+	if !w.isHedge() || w.sends > 0 {
+		return false
+	}
+	w.tell(func(n *note) { n.unplaced = true })
+	if w.attempts == 0 {
+		w.closeBody()
+	}
+	w.ended = true
+	return true
 }
 
 // gone ends a call whose caller has given up.
@@ -237,7 +251,7 @@ func (w *walk) gone() error {
 	if w.attempts == 0 {
 		w.closeBody()
 	}
-	w.finish(func(t *poolTotals) { t.CallsCanceled++ })
+	w.finishError()
 	return goneError(w.ctx)
 }
 
@@ -274,8 +288,12 @@ func upgradedBody(b *responseBody, conn io.ReadWriteCloser) io.ReadCloser {
 type closeWriter interface{ CloseWrite() error }
 
 // A keptBody is what was read of a response before another attempt.
-type keptBody struct{ *bytes.Reader }
+type keptBody struct {
+	*bytes.Reader
 
-func newKeptBody(data []byte) io.ReadCloser { return &keptBody{bytes.NewReader(data)} }
+	data []byte
+}
+
+func newKeptBody(data []byte) io.ReadCloser { return &keptBody{bytes.NewReader(data), data} }
 
 func (*keptBody) Close() error { return nil }

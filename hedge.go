@@ -290,17 +290,14 @@ func (h *hedging) ask(now time.Time) (SkipReason, bool) {
 }
 
 // announce tells the hooks of a hedge that is sent.
-func (h *hedging) announce() {
-	h.reportMoves()
+func (h *hedging) announce(id Attempt) {
 	e := HedgeEvent{
 		Endpoint: h.race.ep.key.Name, Host: h.race.ep.key.Host,
-		Method: h.attempt.req.Method, Attempt: h.attempt.id(), Delay: h.race.delay,
+		Method: h.attempt.req.Method, Attempt: id, Delay: h.race.delay,
 	}
 	setDefault(&e.Method, http.MethodGet)
 	h.race.t.hooks.hedgeFired(h.race.ctx, e)
 }
-
-func (h *hedging) reportMoves() { h.race.report(h.trial.hostMoves, h.trial.endpointMoves) }
 
 // giveBack undoes what was granted to a hedge that is not sent.
 func (h *hedging) giveBack() {

@@ -7,17 +7,14 @@ import (
 // An effect is what a verdict asks for once the lock is released.
 type effect struct{ victims []*slot }
 
-// run cancels the victims of the verdict, but for those that have a response by now. The lock must not be held.
+// run cancels the victims of the verdict, but for those that have a response by now, whose body would end with their
+// context. The lock must not be held.
 func (e effect) run(p *Pool) {
 	for _, s := range e.victims {
 		p.mu.Lock()
 		cancel := s.cancel // nil: it is not sent yet, and looks by itself
-		if s.committed {
-			cancel = nil
-		}
-		s.struck = s.struck || cancel != nil
 		p.mu.Unlock()
-		if cancel != nil {
+		if cancel != nil && s.settled.CompareAndSwap(false, true) {
 			cancel(ErrSuperseded)
 		}
 	}

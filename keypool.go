@@ -144,16 +144,17 @@ type Pool struct {
 	jitter func() float64 // in [0, 1)
 	retry  *budget        // of repeats after retry verdicts; nil: no limit
 
-	mu      sync.Mutex // guards the fields below and all state of members and slots; only a Selector runs under it
-	members []*member  // in pool order
-	drains  map[string]int
-	seq     uint64          // of the latest acquisition; attempts are ordered by it
-	changed chan struct{}   // closed when something changes that may matter to waiters; nil: nobody waits
-	offered []*member       // scratch of the latest pick
-	events  []ResourceEvent // not delivered yet
-	telling bool            // somebody delivers events
-	told    uint64          // Seq of the latest event
-	total   poolTotals
+	mu         sync.Mutex // guards the fields below and all state of members and slots; only a Selector runs under it
+	members    []*member  // in pool order
+	drains     map[string]int
+	seq        uint64          // of the latest acquisition; attempts are ordered by it
+	changed    chan struct{}   // closed when something changes that may matter to waiters; nil: nobody waits
+	offered    []*member       // scratch of the latest pick
+	candidates []Candidate     // the same, for a Selector
+	events     []ResourceEvent // not delivered yet
+	telling    bool            // somebody delivers events
+	told       uint64          // Seq of the latest event
+	total      poolTotals
 }
 
 // NewPool returns a pool. The error joins every fault of cfg, each with its field and its bound; it shows no secret. The

@@ -21,9 +21,11 @@ func markFrom(ctx context.Context) marked {
 
 // A carrier is a call of a Transport, as the pool beneath sees it.
 type carrier interface {
-	flight() *flight                     // the same at each call
-	sendBegun(a *attempt, now time.Time) // the pool sends an attempt for the first time
-	sendEnded(e AttemptEvent)            // a send has ended, and another one of its attempt follows
+	flight() *flight // the same at each call
+	// sending is told that the pool is about to send an attempt on a resource. It returns how the send is to be known, and
+	// whether it may be.
+	sending(a *attempt, now time.Time, pool, resource string) (Attempt, bool)
+	passes(a *attempt) // the pool sends an attempt on without acting
 }
 
 // A flight is what the attempts of one call have in common with the outermost pool beneath: made when the first of them
@@ -31,18 +33,20 @@ type carrier interface {
 type flight struct {
 	mu    sync.Mutex // guards the fields below and in the notes
 	notes []*note
-	next  int32 // number of the latest send that was given one
+	room  [2]*note // for notes
+	next  int32    // number of the latest send that was given one
 	sends int
 }
 
 // A note is what a pool says of an attempt of a Transport. The pool writes it while the attempt runs.
 type note struct {
-	using    *member   // carries the attempt now
-	sent     Attempt   // the latest send
-	sentAt   time.Time // of it; zero: none yet
-	unplaced bool      // it is a hedge for which there was no resource
-	refused  bool      // the verdict on its response sends calls elsewhere
-	policy   bool      // a policy function has panicked
+	using    *member       // carries the attempt now
+	sent     Attempt       // the latest send
+	sentAt   time.Time     // of it; zero: none yet
+	done     *AttemptEvent // how that ended, if the pool went on from there; nil: it is in flight, or was the attempt's
+	unplaced bool          // it is a hedge of which nothing was sent
+	refused  bool          // the verdict on its response sends calls elsewhere
+	policy   bool          // a policy function has panicked
 }
 
 // enter says that the attempt has reached a pool, which speaks for it from now on.
@@ -52,29 +56,34 @@ func (a *attempt) enter() {
 	defer f.mu.Unlock()
 	if a.note == nil {
 		a.note = new(note)
+		if f.notes == nil {
+			f.notes = f.room[:0]
+		}
 		f.notes = append(f.notes, a.note)
 	}
 }
 
-// send says that the pool sends the attempt on a resource, and returns how the send is to be known.
-func (a *attempt) send(now time.Time, pool, resource string) Attempt {
-	f := a.carrier.flight()
+// send notes that an attempt is sent on a resource, and returns how the send is to be known, whether it is the first of
+// its attempt, and else how the one before has ended. numbered says that the attempt has its number already.
+func (f *flight) send(
+	a *attempt, numbered bool, now time.Time, pool, resource string,
+) (id Attempt, first bool, before *AttemptEvent) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	n := a.note
-	first := n.sentAt.IsZero()
-	id := a.id()
+	first, before = n.sentAt.IsZero(), n.done
+	id = a.id()
 	if !first {
+		id.Kind = AttemptRetry
+	}
+	if !first || !numbered {
 		f.next++
-		id.Number, id.Kind = int(f.next), AttemptRetry
+		id.Number = int(f.next)
 	}
 	id.Pool, id.Resource = pool, resource
 	f.sends++
-	n.sent, n.sentAt = id, now
-	f.mu.Unlock()
-	if first {
-		a.carrier.sendBegun(a, now)
-	}
-	return id
+	n.sent, n.sentAt, n.done = id, now, nil
+	return id, first, before
 }
 
 // tell changes what the pool says of the attempt.
@@ -99,8 +108,11 @@ func (a *attempt) others() []*member {
 	return used
 }
 
-// of returns what the pool has said of the attempt; the zero note if the attempt has not reached it.
+// of returns what the pool has said of the attempt; the zero note if the attempt has not reached it. f may be nil.
 func (f *flight) of(a *attempt) (n note, entered bool) {
+	if f == nil {
+		return note{}, false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a.note == nil {
@@ -109,16 +121,25 @@ func (f *flight) of(a *attempt) (n note, entered bool) {
 	return *a.note, true
 }
 
-// number returns the number of the next attempt.
-func (f *flight) number() int32 {
+// upcoming returns the number of the next send, as far as that can be told now.
+func (f *flight) upcoming() int32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.next + 1
+}
+
+// skip says that an attempt has got its number without the pool.
+func (f *flight) skip() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
-	return f.next
 }
 
-// count returns how many sends there were.
+// count returns how many sends there were. f may be nil.
 func (f *flight) count() int {
+	if f == nil {
+		return 0
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sends

@@ -107,7 +107,7 @@ func (p *Pool) SetResources(rs []Resource) error {
 		if old.RateLimit != m.RateLimit || old.RateBurst != m.RateBurst {
 			old.limiter = m.limiter
 		}
-		old.spec = m.spec
+		old.configure(m.spec)
 		fresh[i] = old
 		stays[old] = true
 	}

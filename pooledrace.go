@@ -14,57 +14,83 @@ func (r *race) flight() *flight {
 	if r.shared.Load() == nil {
 		f := new(flight)
 		if r.contest != nil {
-			f.next = int32(len(r.contest.hedges)) //nolint:gosec // at most maxAsks
+			for _, h := range r.contest.hedges {
+				if h.placed {
+					f.next++
+				}
+			}
 		}
+		r.ep.markPooled()
 		r.shared.Store(f)
 	}
 	return r.shared.Load()
 }
 
-// sendBegun is told that an attempt is sent. The clock of the hedges starts with the primary: to wait for a resource is no
-// slowness of the upstream.
-func (r *race) sendBegun(a *attempt, now time.Time) {
+// sending is asked before an attempt is sent. Once the race is over nothing is. The clock of the hedges starts with the
+// primary's first send: to wait for a resource is no slowness of the upstream.
+func (r *race) sending(a *attempt, now time.Time, pool, resource string) (Attempt, bool) {
 	r.mu.Lock()
-	if !a.hedge {
-		r.clock = now.Sub(r.start)
-		if r.asks == 0 {
-			r.setTimerLocked()
-		}
+	if r.over.Load() {
 		r.mu.Unlock()
-		return
+		return Attempt{}, false
 	}
-	r.countHedgeLocked(a)
+	id, first, before := r.shared.Load().send(a, !a.hedge || a.placed, now, pool, resource)
+	fires := first && a.hedge && r.countHedgeLocked(a)
+	if first && !a.hedge {
+		r.clock = now.Sub(r.start)
+		r.setTimerLocked()
+	}
 	r.mu.Unlock()
-	a.announce()
+	if before != nil {
+		r.sendEnded(*before)
+	}
+	if fires {
+		a.announce(id)
+	}
+	return id, true
 }
 
-// sendEnded is told of a send that another one of its attempt follows.
-func (r *race) sendEnded(e AttemptEvent) {
-	e.Endpoint, e.Host = r.ep.key.Name, r.ep.key.Host
-	r.t.hooks.attemptDone(r.ctx, e)
+// passes is told that a pool does not act on the call, which is then as without a pool.
+func (r *race) passes(a *attempt) {
+	r.mu.Lock()
+	fires := a.hedge && !r.over.Load() && r.countHedgeLocked(a)
+	if !a.hedge && !r.over.Load() {
+		a.placed = true
+	}
+	r.mu.Unlock()
+	if fires {
+		a.announce(a.id())
+	}
+}
+
+// bypassed is told that an attempt has ended that has not reached the pool: something between has answered.
+func (r *race) bypassed(a *attempt) {
+	r.mu.Lock()
+	fires := a.hedge && !r.over.Load() && r.countHedgeLocked(a)
+	f := r.shared.Load()
+	r.mu.Unlock()
+	if !fires {
+		return
+	}
+	if f != nil {
+		f.skip()
+	}
+	a.announce(a.id())
 }
 
 // waits reports whether the primary has reached a pool and waits for a resource.
 func (r *race) waits() bool {
-	f := r.shared.Load()
-	if f == nil {
-		return false
-	}
-	n, entered := f.of(&r.primary)
+	n, entered := r.shared.Load().of(&r.primary)
 	return entered && n.sentAt.IsZero()
 }
 
-// primarySent returns when the primary was sent last, from the start of the call, and whether it was.
-func (r *race) primarySent() (began time.Duration, sent bool) {
-	f := r.shared.Load()
-	if f == nil {
-		return 0, true
-	}
-	n, entered := f.of(&r.primary)
+// primarySent returns when the primary was sent last, from the start of the call, and whether that send is in flight.
+func (r *race) primarySent() (began time.Duration, inFlight bool) {
+	n, entered := r.shared.Load().of(&r.primary)
 	switch {
 	case !entered:
 		return 0, true
-	case n.sentAt.IsZero():
+	case n.sentAt.IsZero() || n.done != nil:
 		return 0, false
 	}
 	return n.sentAt.Sub(r.start), true
@@ -72,33 +98,34 @@ func (r *race) primarySent() (began time.Duration, sent bool) {
 
 // policyPanicked reports whether a panic of the attempt came from a policy function of the pool.
 func (r *race) policyPanicked(a *attempt) bool {
-	f := r.shared.Load()
-	if f == nil {
-		return false
-	}
-	n, _ := f.of(a)
+	n, _ := r.shared.Load().of(a)
 	return n.policy
 }
 
-// unplace takes back a hedge for which the pool had no resource. It counts nowhere.
+// unplace takes back a hedge of which nothing was sent, usually because the pool had no resource for it. It counts
+// nowhere.
 func (r *race) unplace(a *attempt) {
 	a.discard()
+	gone, _ := callerGone(r.ctx, r.stopped)
 	r.mu.Lock()
 	a.delivered = true
-	r.running--
-	r.sends--
-	c := r.contest
-	first := !r.over.Load() && !c.skipped[SkipNoResource]
-	c.skipped[SkipNoResource] = true
-	if !r.over.Load() && r.running == 0 { // the primary has failed meanwhile
-		r.decideLocked(&r.primary)
-		defer close(c.decided)
+	skipped := false
+	if !r.over.Load() {
+		r.running--
+		r.sends--
+		c := r.contest
+		skipped = !gone && !c.skipped[SkipNoResource]
+		c.skipped[SkipNoResource] = true
+		if r.running == 0 { // the primary has failed meanwhile
+			r.decideLocked(&r.primary)
+			defer close(c.decided)
+		}
+		r.setTimerLocked()
 	}
-	r.setTimerLocked()
 	r.mu.Unlock()
 	r.free(a)
 	r.ep.budget.refund(time.Now())
-	if first {
+	if skipped {
 		r.skip(SkipNoResource)
 	}
 }

@@ -32,7 +32,8 @@ type race struct {
 	clock   time.Duration // from the start of the call; hedge n is due n delays after it
 	running int8          // attempts in flight
 	asks    int8          // hedges asked for
-	sends   int8          // hedges sent
+	sends   int8          // hedges sent, or on their way to a pool that may send them
+	hedged  bool          // a hedge was counted
 	held    bool          // the primary has failed and waits for the hedges in flight
 }
 
@@ -103,13 +104,18 @@ func (r *race) fire() {
 		r.mu.Unlock() // a primary that waits for a resource sets the timer when it is sent
 		return
 	}
+	if time.Since(r.start) < r.dueLocked() { // it was sent just now
+		r.setTimerLocked()
+		r.mu.Unlock()
+		return
+	}
 	r.asks++
 	made := make(chan struct{})
 	c := r.contestLocked()
 	c.starting = made
 	h := hedging{race: r, number: int32(len(c.hedges) + 1)} //nolint:gosec // at most maxAsks
 	if f := r.shared.Load(); f != nil {
-		h.number = f.number()
+		h.number = f.upcoming()
 	}
 	r.mu.Unlock()
 
@@ -132,21 +138,26 @@ func (r *race) fire() {
 	h.made = true
 	close(made)
 
+	r.report(h.trial.hostMoves, h.trial.endpointMoves)
 	if sent {
 		r.runAttempt(h.attempt)
 		return
 	}
 	h.giveBack()
-	h.reportMoves()
 	if refused {
 		r.skip(h.reason)
 	}
 }
 
-// setTimerLocked sets the timer to when the next hedge is due, if the call may have one. mu must be held.
+// dueLocked returns when the next hedge is due, from the start of the call. mu must be held.
+func (r *race) dueLocked() time.Duration { return r.clock + time.Duration(r.asks+1)*r.delay }
+
+// setTimerLocked sets the timer to when the next hedge is due, if the call may have one and none is being made. mu must
+// be held.
 func (r *race) setTimerLocked() {
-	if !r.over.Load() && int(r.sends) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
-		r.timer.Reset(time.Until(r.at(r.clock + time.Duration(r.asks+1)*r.delay)))
+	making := r.contest != nil && r.contest.starting != nil // which sets the timer when it is over
+	if !r.over.Load() && !making && int(r.sends) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
+		r.timer.Reset(time.Until(r.at(r.dueLocked())))
 	}
 }
 
@@ -155,23 +166,24 @@ func (r *race) startLocked(a *attempt) {
 	r.running++
 	r.contest.hedges = append(r.contest.hedges, a)
 	r.sends++
-	if r.shared.Load() == nil {
+	if !r.ep.pooled.Load() {
 		r.countHedgeLocked(a)
 	}
 	a.began = time.Since(r.start)
 }
 
-// countHedgeLocked counts a hedge that is sent. mu must be held.
-func (r *race) countHedgeLocked(a *attempt) {
-	first := true
-	for _, h := range r.contest.hedges {
-		first = first && !h.placed
+// countHedgeLocked counts a hedge that is sent, once, and reports whether it was the time. mu must be held.
+func (r *race) countHedgeLocked(a *attempt) bool {
+	if a.placed {
+		return false
 	}
 	a.placed = true
-	if first {
+	if !r.hedged {
+		r.hedged = true
 		r.count(countHedged)
 	}
 	r.count(countHedges)
+	return true
 }
 
 // runAttempt makes an attempt in a goroutine of its own.
@@ -197,10 +209,10 @@ func (r *race) runAttempt(a *attempt) {
 		}
 		r.arrive(a)
 	}()
-	if a.announce != nil && r.shared.Load() == nil {
-		a.announce() // else when the pool has a resource for it
+	if a.placed {
+		a.announce(a.id()) // else when the pool has a resource for it
 	}
-	if r.over.Load() { // meanwhile
+	if a.hedge && r.over.Load() { // meanwhile
 		closeRequest(a.req)
 		a.err = ErrSuperseded
 	} else {
@@ -227,14 +239,14 @@ func closeRequest(req *http.Request) {
 // arrive delivers the outcome of an attempt, in the goroutine that made it.
 func (r *race) arrive(a *attempt) {
 	a.ended = time.Since(r.start)
-	if f := r.shared.Load(); f != nil {
-		if n, entered := f.of(a); entered {
-			r.hear(a, n)
-			if n.unplaced {
-				r.unplace(a)
-				return
-			}
+	if n, entered := r.shared.Load().of(a); entered {
+		r.hear(a, n)
+		if n.unplaced {
+			r.unplace(a)
+			return
 		}
+	} else {
+		r.bypassed(a)
 	}
 	if r.over.Load() {
 		r.lose(a)

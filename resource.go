@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -18,27 +19,31 @@ import (
 type member struct {
 	*spec
 
-	gone    bool
-	limiter *rate.Limiter // nil: no limit
-	slots   []*slot       // the attempts that hold one
-
+	// What every pick looks at stands together, for the sake of the processor's cache.
 	disabled bool
-	byAdmin  bool      // disabled by the admin, so never probed
-	probeAt  time.Time // disabled by a verdict: when a probe is let through; zero: never
-	cooling  bool      // as stored: it ends at until, which is noticed at the next pick
-	until    time.Time
-	ended    time.Time // when the latest cooldown ended by itself
-	cool     escalation
-	reason   string // of the last cooldown or disable
-	probing  bool   // recovering: one attempt at a time
-	probe    *slot  // the attempt that decides on recovery
-	scopes   map[string]*scopeRest
+	cooling  bool // as stored: it ends at until, which is noticed at the next pick
+	probing  bool // recovering: one attempt at a time
+	gone     bool
+	tier     int                   // of the spec
+	limit    int                   // MaxInFlight of the spec
+	limiter  *rate.Limiter         // nil: no limit
+	scopes   map[string]*scopeRest // nil: there were none
+	slots    []*slot               // the attempts that hold one
+	used     uint64                // seq of the latest acquisition; 0: never
+	lags     []time.Time           // each attempt that has lost a race counts as one more in flight until then
+	rest     time.Time             // after transport failures, a preference only
+
+	byAdmin bool      // disabled by the admin, so never probed
+	probeAt time.Time // disabled by a verdict: when a probe is let through; zero: never
+	until   time.Time
+	ended   time.Time // when the latest cooldown ended by itself
+	cool    escalation
+	reason  string // of the last cooldown or disable
+	probe   *slot  // the attempt that decides on recovery
 
 	fail escalation // transport failures in a row
-	rest time.Time  // after them, a preference only
 
-	used      uint64    // seq of the latest acquisition; 0: never
-	usedAt    time.Time // of it
+	candidate Candidate // as a Selector sees it, but for InFlight
 	latency   float64   // moving average in ns
 	latencyAt time.Time // of the latest sample
 
@@ -76,12 +81,28 @@ type slot struct {
 	replayable bool // siblings may cancel it
 	committed  bool // it has its response: siblings leave it alone
 	released   bool
-	doomed     Action // not ActionDefault: a sibling has marked it, and by what
-	struck     bool   // the mark has cancelled it, or is about to
+	settled    atomic.Bool // it was cancelled, or has its response: whichever was first
+	doomed     Action      // not ActionDefault: a sibling has cancelled it, and by what
 	cancel     context.CancelCauseFunc
 }
 
-func newMember(s *spec) *member { return &member{spec: s, limiter: s.newLimiter()} }
+func newMember(s *spec) *member {
+	m := &member{limiter: s.newLimiter()}
+	m.configure(s)
+	return m
+}
+
+// configure gives the member its spec. mu must be held if the member is in a pool.
+func (m *member) configure(s *spec) {
+	m.spec, m.tier, m.limit = s, s.Tier, s.MaxInFlight
+	m.candidate.ID, m.candidate.Group, m.candidate.Weight = s.ID, s.Group, s.Weight
+}
+
+// plain reports whether nothing keeps the member from carrying an attempt, as far as a glance can tell. mu must be held.
+func (m *member) plain() bool {
+	return !m.disabled && !m.cooling && !m.probing && m.limiter == nil && m.scopes == nil &&
+		(m.limit == 0 || len(m.slots) < m.limit)
+}
 
 // state returns the state as of now.
 func (m *member) state(now time.Time) ResourceState {
@@ -96,11 +117,16 @@ func (m *member) state(now time.Time) ResourceState {
 
 // inFlightLocked returns how many attempts count toward MaxInFlight: also those that drain on an earlier stay of the ID. mu must
 // be held.
-func (p *Pool) inFlightLocked(m *member) int { return len(m.slots) + p.drains[m.ID] }
+func (p *Pool) inFlightLocked(m *member) int {
+	if len(p.drains) == 0 {
+		return len(m.slots)
+	}
+	return len(m.slots) + p.drains[m.ID]
+}
 
 // full reports whether m is at its cap. mu must be held.
 func (p *Pool) fullLocked(m *member) bool {
-	return m.MaxInFlight > 0 && p.inFlightLocked(m) >= m.MaxInFlight
+	return m.limit > 0 && p.inFlightLocked(m) >= m.limit
 }
 
 // recoverLocked notices the end of a cooldown. mu must be held.
@@ -181,6 +207,22 @@ const (
 	latencyWeight = 0.2
 	latencyFades  = 10 * time.Second
 )
+
+// lagFactor says for how long a resource counts as busier after one of its attempts has lost a race: for so many times the
+// age of that. The upstream goes on with what was cancelled, and else the slow one of several would be the first to be
+// free again, and get the more calls the sooner they are hedged.
+const lagFactor = 4
+
+// lag takes in that an attempt of that age has lost a race. mu must be held.
+func (m *member) lag(age time.Duration, now time.Time) {
+	m.lags = slices.DeleteFunc(m.lags, func(end time.Time) bool { return !end.After(now) })
+	if len(m.lags) < maxLags {
+		m.lags = append(m.lags, now.Add(lagFactor*age))
+	}
+}
+
+// maxLags bounds the attempts that are counted so.
+const maxLags = 64
 
 // latencyLocked returns the moving average as of now. mu must be held.
 func (m *member) latencyLocked(now time.Time) float64 {

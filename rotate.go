@@ -54,6 +54,9 @@ func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if !w.pool.actsOn(req) {
 		w.pool.count(func(t *poolTotals) { t.PassedThrough++ })
+		if a, ok := markFrom(req.Context()).(*attempt); ok {
+			a.carrier.passes(a)
+		}
 		return w.next.RoundTrip(req)
 	}
 	c := &walk{p: w.pool, via: w, req: req, ctx: req.Context()}
@@ -92,7 +95,8 @@ type walk struct {
 	req   *http.Request   // the caller's
 	ctx   context.Context //nolint:containedctx // a walk is what the context is of
 	opts  Call
-	outer *attempt // of a Transport above; nil: there is none, or a pool between
+	above marked   // the attempt above; nil: there is none
+	outer *attempt // it, if it is a Transport's; nil: it is a pool's, or there is none
 
 	stopped    <-chan struct{} // the request's Cancel
 	key        string          // scope key
@@ -108,12 +112,13 @@ type walk struct {
 
 	last      *try // the latest attempt that got a response, which is kept
 	lastCode  int
-	lastError error         // of the latest attempt
-	sibling   bool          // lastError is what a sibling's verdict said
-	now       *try          // the latest attempt
-	before    *AttemptEvent // the latest attempt that was sent
+	lastError error // of the latest attempt
+	sibling   bool  // lastError is what a sibling's verdict said
+	now       *try  // the latest attempt
+	sends     int   // attempts that were sent
 
-	first try
+	first     try
+	firstSlot slot // its slot
 }
 
 // run is the walk: acquire, send, judge, and on to the next resource while that is safe and makes sense.
@@ -153,8 +158,8 @@ func (w *walk) open() error {
 	if opts := callFrom(w.ctx); opts != nil {
 		w.opts = *opts
 	}
-	above := markFrom(w.ctx)
-	if w.outer, _ = above.(*attempt); w.outer != nil {
+	w.above = markFrom(w.ctx)
+	if w.outer, _ = w.above.(*attempt); w.outer != nil {
 		w.outer.enter()
 	}
 	if err := checkLocal(w.req); err != nil {
@@ -167,7 +172,7 @@ func (w *walk) open() error {
 	if w.key == "" && w.p.cfg.ScopeOf != nil {
 		w.policy(func() { w.key = w.p.cfg.ScopeOf(w.req) })
 	}
-	w.replayable = replayableRequest(w.req) || w.opts.Idempotent || above != nil && above.mayRepeat()
+	w.replayable = replayableRequest(w.req) || w.opts.Idempotent || w.above != nil && w.above.mayRepeat()
 	w.rewindable = !hasBody(w.req) || w.req.GetBody != nil
 	switch {
 	case w.isHedge() || w.opts.Wait < 0:
@@ -221,8 +226,11 @@ func (w *walk) acquire() (*slot, refusal) {
 	if w.outer != nil {
 		wish.others = w.outer.others()
 	}
-	if w.attempts == 0 && !wish.hedge {
-		wish.affinity = w.opts.Affinity
+	if w.attempts == 0 {
+		wish.room = &w.firstSlot
+		if !wish.hedge {
+			wish.affinity = w.opts.Affinity
+		}
 	}
 	wish.untried = w.attempts > 0 && w.p.cfg.RetryDelay > 0
 	for {
@@ -230,6 +238,8 @@ func (w *walk) acquire() (*slot, refusal) {
 		switch {
 		case s != nil:
 			return s, refusal{}
+		case wish.untried && wish.hedge: // which does not wait
+			return nil, refusal{reason: ExhaustedNoResource}
 		case wish.untried: // a tried one may do, after a pause
 			if !w.mayPause(&wish) {
 				wish.untried = false
@@ -404,6 +414,9 @@ func (p *Pool) abandon(w *walk) {
 		if a.req.Body != nil {
 			_ = a.req.Body.Close() // the base may have left it open
 		}
+	}
+	if w.isHedge() && w.sends == 0 {
+		return
 	}
 	w.finish(func(t *poolTotals) { t.CallsFailed++ })
 }

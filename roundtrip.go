@@ -108,10 +108,12 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	c.skip(reason)
 	if c.t.plain {
 		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
+		a.err = own(c.ctx, a.err)
 		a.badBody = a.err != nil && mayBeBodyError(a.err, c.req)
 	} else {
 		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
 		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c.req)))
+		a.err = own(c.ctx, a.err)
 		a.badBody = p.reqBody != nil && p.reqBody.failed.Load()
 		if a.resp != nil {
 			a.resp.Request = c.req
@@ -145,14 +147,21 @@ type passing struct {
 	sent   http.Request
 }
 
-func (p *passing) flight() *flight { return &p.shared }
-
-func (*passing) sendBegun(*attempt, time.Time) {}
-
-func (p *passing) sendEnded(e AttemptEvent) {
-	e.Endpoint, e.Host = p.ep.key.Name, p.ep.key.Host
-	p.hooks.attemptDone(p.Context, e)
+func (p *passing) flight() *flight {
+	p.ep.markPooled()
+	return &p.shared
 }
+
+func (p *passing) sending(a *attempt, now time.Time, pool, resource string) (Attempt, bool) {
+	id, _, before := p.shared.send(a, true, now, pool, resource)
+	if before != nil {
+		before.Endpoint, before.Host = p.ep.key.Name, p.ep.key.Host
+		p.hooks.attemptDone(p.Context, *before)
+	}
+	return id, true
+}
+
+func (*passing) passes(*attempt) {}
 
 // copy returns the request to send.
 func (p *passing) copy(req *http.Request) *http.Request {
@@ -216,6 +225,10 @@ type failure struct{ host, endpoint bool }
 // caller has cancelled says nothing of the host, nor does a hedge that was cut by the caller's deadline, for which
 // the primary speaks.
 func (c *call) book(a *attempt) {
+	if a.unsent() {
+		c.free(a)
+		return
+	}
 	if a.resp != nil {
 		c.ep.host.pushback.note(c.at(a.ended), a.resp)
 	}
@@ -260,7 +273,7 @@ func (c *call) report(host, endpoint transitions) {
 
 // attemptDone tells the hook of the end of an attempt.
 func (c *call) attemptDone(a *attempt, won, superseded bool) {
-	if c.t.hooks.AttemptDone == nil {
+	if c.t.hooks.AttemptDone == nil || a.unsent() {
 		return
 	}
 	e := AttemptEvent{
@@ -270,6 +283,15 @@ func (c *call) attemptDone(a *attempt, won, superseded bool) {
 	if a.resp != nil {
 		e.Status = a.resp.StatusCode
 	}
+	if a.heard != nil && a.heard.done != nil { // the attempt went on from its latest send, but to no other
+		e.Status, e.Err, e.Latency = a.heard.done.Status, a.heard.done.Err, a.heard.done.Latency
+	}
+	c.t.hooks.attemptDone(c.ctx, e)
+}
+
+// sendEnded tells the hook of a send that another one of its attempt follows.
+func (c *call) sendEnded(e AttemptEvent) {
+	e.Endpoint, e.Host = c.ep.key.Name, c.ep.key.Host
 	c.t.hooks.attemptDone(c.ctx, e)
 }
 

@@ -52,6 +52,7 @@ type Selector func(req *http.Request, eligible []Candidate) int
 // A wish is what an attempt needs of a resource.
 type wish struct {
 	req        *http.Request
+	room       *slot     // for the slot; nil: it is to be made
 	key        string    // scope key; "": none
 	affinity   string    // not "": picks by rendezvous hashing
 	replayable bool      // siblings may cancel the attempt
@@ -70,7 +71,11 @@ type wish struct {
 // takeLocked registers an attempt on a member. mu must be held since it was picked.
 func (p *Pool) takeLocked(m *member, now time.Time, w *wish) *slot {
 	p.seq++
-	s := &slot{m: m, spec: m.spec, seq: p.seq, start: now, key: w.key, replayable: w.replayable}
+	s := w.room
+	if s == nil {
+		s = new(slot)
+	}
+	s.m, s.spec, s.seq, s.start, s.key, s.replayable = m, m.spec, p.seq, now, w.key, w.replayable
 	if m.probing || m.disabled {
 		m.probe = s
 		s.probe = true
@@ -79,7 +84,7 @@ func (p *Pool) takeLocked(m *member, now time.Time, w *wish) *slot {
 		m.limiter.AllowN(now, 1)
 	}
 	m.slots = append(m.slots, s)
-	m.used, m.usedAt = p.seq, now
+	m.used, m.candidate.LastUsed = p.seq, now
 	return s
 }
 
@@ -88,16 +93,20 @@ func (p *Pool) takeLocked(m *member, now time.Time, w *wish) *slot {
 func (p *Pool) pickLocked(now time.Time, w *wish) *member {
 	p.offered = p.offered[:0]
 	best := class{tried: true, resting: true, tier: int(^uint(0) >> 1)}
+	simple := !w.hedge && w.began.IsZero() && len(p.drains) == 0
+	again := len(w.tried)+len(w.others) > 0
 	for _, m := range p.members {
-		p.recoverLocked(m, now)
-		if !p.eligibleLocked(m, now, w) {
+		if m.cooling {
+			p.recoverLocked(m, now)
+		}
+		if (!simple || !m.plain()) && !p.eligibleLocked(m, now, w) {
 			continue
 		}
-		c := class{tried: w.used(m), resting: m.rest.After(now), tier: m.Tier}
-		if c.tried && w.untried || c.resting && w.hedge || best.before(c) {
-			continue
-		}
-		if c.before(best) {
+		c := class{tried: again && w.used(m), resting: !m.rest.IsZero() && m.rest.After(now), tier: m.tier}
+		if c != best {
+			if c.tried && w.untried || c.resting && w.hedge || best.before(c) {
+				continue
+			}
 			best = c
 			p.offered = p.offered[:0]
 		}
@@ -187,20 +196,34 @@ func (p *Pool) chooseLocked(now time.Time) *member {
 	case LeastLatency:
 		return p.fasterLocked(now)
 	default:
-		return p.fewestLocked()
+		return p.fewestLocked(now)
 	}
 }
 
 // fewestLocked picks for RoundRobin. mu must be held.
-func (p *Pool) fewestLocked() *member {
+func (p *Pool) fewestLocked(now time.Time) *member {
 	best := p.offered[0]
-	busy := p.inFlightLocked(best)
+	busy := p.busyLocked(best, now)
 	for _, m := range p.offered[1:] {
-		if n := p.inFlightLocked(m); n < busy || n == busy && m.used < best.used {
+		if n := p.busyLocked(m, now); n < busy || n == busy && m.used < best.used {
 			best, busy = m, n
 		}
 	}
 	return best
+}
+
+// busyLocked is what RoundRobin compares. mu must be held.
+func (p *Pool) busyLocked(m *member, now time.Time) int {
+	n := p.inFlightLocked(m)
+	if len(m.lags) == 0 {
+		return n
+	}
+	for _, end := range m.lags {
+		if end.After(now) {
+			n++
+		}
+	}
+	return n
 }
 
 // fasterLocked picks for LeastLatency. mu must be held.
@@ -257,13 +280,12 @@ func (p *Pool) rendezvous(key string) *member {
 
 // selectLocked asks the Selector. mu must be held.
 func (p *Pool) selectLocked(req *http.Request) *member {
-	candidates := make([]Candidate, len(p.offered))
+	p.candidates = p.candidates[:0]
 	for i, m := range p.offered {
-		candidates[i] = Candidate{
-			ID: m.ID, Group: m.Group, Weight: m.Weight, InFlight: p.inFlightLocked(m), LastUsed: m.usedAt,
-		}
+		p.candidates = append(p.candidates, m.candidate)
+		p.candidates[i].InFlight = p.inFlightLocked(m)
 	}
-	if i := p.cfg.Selector(req, candidates); i >= 0 && i < len(candidates) {
+	if i := p.cfg.Selector(req, p.candidates); i >= 0 && i < len(p.offered) {
 		return p.offered[i]
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,6 +33,10 @@ type simulation struct {
 	service simService
 	// fate changes what was drawn for an attempt that begins at that time of the run; nil: nothing is changed.
 	fate func(at, drawn time.Duration) simAnswer
+	// fateOn is fate with the resource of a pool that the attempt is on; nil: it is not asked.
+	fateOn func(resource string, at, drawn time.Duration) simAnswer
+	// pool is between the Transport and the service; nil: nothing is.
+	pool *hedgerow.Pool
 	// path of a call; "": "/".
 	path string
 	// register is called with the Transport before the first call; nil: nothing is registered.
@@ -47,6 +52,8 @@ const simAttempts = 9
 type simAnswer struct {
 	after  time.Duration
 	status int // zero: 200
+
+	retryAfter time.Duration // zero: none
 }
 
 // A simCall is one call of a simulation and what came of it.
@@ -56,7 +63,8 @@ type simCall struct {
 
 	at      time.Duration // since the start of the run
 	latency time.Duration
-	hedges  []time.Duration // when hedges were sent, since the start of the run; by the base, under its mutex
+	hedges  []time.Duration // when further attempts were sent, since the start of the run; by the base, under its mutex
+	status  int             // 0: an error
 	info    hedgerow.CallInfo
 }
 
@@ -71,8 +79,9 @@ type simCallKey struct{}
 
 // simBase plays the service.
 type simBase struct {
-	start time.Time
-	fate  func(at, drawn time.Duration) simAnswer
+	start  time.Time
+	fate   func(at, drawn time.Duration) simAnswer
+	fateOn func(resource string, at, drawn time.Duration) simAnswer
 
 	mu sync.Mutex // guards the hedges of the calls
 }
@@ -90,9 +99,12 @@ func (b *simBase) RoundTrip(req *http.Request) (*http.Response, error) {
 		call.hedges = append(call.hedges, at)
 		b.mu.Unlock()
 	}
-	answer := simAnswer{after: call.service[attempt.Number]}
+	answer := simAnswer{after: call.service[min(attempt.Number, simAttempts-1)]}
 	if b.fate != nil {
 		answer = b.fate(at, answer.after)
+	}
+	if b.fateOn != nil {
+		answer = b.fateOn(attempt.Resource, at, answer.after)
 	}
 	timer := time.NewTimer(answer.after)
 	defer timer.Stop()
@@ -104,15 +116,22 @@ func (b *simBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	if answer.status == 0 {
 		answer.status = http.StatusOK
 	}
-	return &http.Response{StatusCode: answer.status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	h := http.Header{}
+	if answer.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(answer.retryAfter.Seconds()))))
+	}
+	return &http.Response{StatusCode: answer.status, Header: h, Body: http.NoBody, Request: req}, nil
 }
 
 // run makes all calls and waits for them.
 func (s *simulation) run(t *testing.T) *simOutcome {
 	t.Helper()
-	base := &simBase{start: time.Now(), fate: s.fate}
+	base := &simBase{start: time.Now(), fate: s.fate, fateOn: s.fateOn}
 	cfg := s.cfg
 	cfg.Base = base
+	if s.pool != nil {
+		cfg.Base = s.pool.Wrap(base)
+	}
 	tr, err := hedgerow.New(cfg)
 	require.NoError(t, err)
 	if s.register != nil {
@@ -178,6 +197,7 @@ func (c *simCall) makeAt(ctx context.Context, tr *hedgerow.Transport, host, path
 	resp, err := tr.RoundTrip(req) //nolint:contextcheck // it is the request's
 	c.latency = time.Since(start)
 	if err == nil {
+		c.status = resp.StatusCode
 		_ = resp.Body.Close()
 	}
 }

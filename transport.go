@@ -76,8 +76,8 @@ func New(cfg Config) (*Transport, error) {
 		detach:  cfg.Detach,
 	}
 	_, t.plain = cfg.Base.(*http.Transport)
-	_, pool := cfg.Base.(*pooled)
-	t.shares = t.plain || pool
+	pool, _ := cfg.Base.(*pooled)
+	t.shares = t.plain || pool != nil && (pool.plain || pool.pool.hosts == nil) // else what it passes on is not its own
 	t.endpoints.init(cfg.MaxEndpoints, &t.breaker)
 	t.routes.Store(&routes{unmatched: &route{hedge: t.hedge, breaker: t.breaker}})
 	return t, nil

@@ -62,14 +62,17 @@ func (w *walk) begin(s *slot) *try {
 	a.Context, a.cancel = context.WithCancelCause(w.ctx)
 	w.p.mu.Lock()
 	s.cancel = a.cancel
-	s.struck = s.doomed != ActionDefault
-	doomed := s.struck
+	doomed := s.doomed != ActionDefault
 	w.p.mu.Unlock()
-	if doomed { // before it could be cancelled
+	if doomed && s.settled.CompareAndSwap(false, true) { // before it could be cancelled
 		a.cancel(ErrSuperseded)
 	}
-	a.known = Attempt{Number: w.attempts, Pool: w.p.cfg.Name, Resource: s.spec.ID}
+	if w.above != nil {
+		a.known = w.above.id()
+	}
+	a.known.Pool, a.known.Resource = w.p.cfg.Name, s.spec.ID
 	if w.attempts > 0 {
+		a.known.Number += w.attempts
 		a.known.Kind = AttemptRetry
 	}
 	w.now = a
@@ -152,27 +155,36 @@ func (a *try) send() {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
 	}
 	if err != nil {
-		a.unsent = true
-		a.err = err
-		if a.req.Body != nil {
-			_ = a.req.Body.Close()
-		}
-		a.end = time.Now()
+		a.fail(err)
 		return
 	}
-	if w.before != nil {
-		w.outer.carrier.sendEnded(*w.before)
-	}
-	a.sent = time.Now()
-	w.p.noteSent(a)
+	now := time.Now()
 	if w.outer != nil {
-		a.known = w.outer.send(a.sent, a.known.Pool, a.known.Resource)
+		id, may := w.outer.carrier.sending(w.outer, now, a.known.Pool, a.known.Resource)
+		if !may { // another attempt of the call has won meanwhile
+			w.outer.cancel(ErrSuperseded)
+			a.fail(ErrSuperseded)
+			return
+		}
+		a.known = id
 	}
+	a.sent = now
+	w.sends++
+	w.p.noteSent(a)
 	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
+	a.err = own(a, a.err)
 	a.end = time.Now()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
 		a.resp.Request = w.req // the attempt's own has the credential
+	}
+}
+
+// fail ends an attempt before anything was sent.
+func (a *try) fail(err error) {
+	a.unsent, a.err, a.end = true, err, time.Now()
+	if a.req.Body != nil {
+		_ = a.req.Body.Close()
 	}
 }
 
@@ -192,19 +204,22 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 // judge takes in the outcome of an attempt, and reports whether it is the call's.
 func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
-	if a.err == nil && w.p.commit(a.slot) && !gone { // before its body is looked at
-		a.survive()
+	if a.err == nil {
+		w.p.commit(a.slot) // before its body is looked at
 	}
 	switch {
-	case a.err == nil:
+	case a.err == nil && (a.slot.settled.CompareAndSwap(false, true) || a.buffer()):
 		a.verdict = w.classify(a)
 	case gone, isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
 		if gone && errors.Is(context.Cause(a), ErrSuperseded) { // by a sibling, before the caller gave up
 			a.err = goneError(w.ctx)
 		}
-	case w.p.doom(a.slot) != ActionDefault: // whatever else failed it: our own cancellation never reaches the caller
-		w.before = a.event()
+	case w.p.doom(a.slot) != ActionDefault: // also a response that came too late to be whole, or with a fault of its own
+		w.moveOn(a)
+		if a.resp != nil {
+			_ = a.body.Close()
+		}
 		w.sibling = true
 		w.lastError = &siblingError{action: w.p.doom(a.slot), id: a.slot.spec.ID}
 		a.release(nil)
@@ -216,11 +231,11 @@ func (w *walk) judge(a *try) (done bool) {
 	default:
 		a.verdict = w.classify(a)
 	}
-	w.before = a.event()
 	w.p.apply(a, gone)
 	if a.verdict.Action == ActionOK || a.verdict.Action == ActionNeutral {
 		return true
 	}
+	w.moveOn(a)
 	w.sibling = false
 	a.releaseSlot()
 	if a.resp != nil {
@@ -239,16 +254,16 @@ func (a *try) isLocal() bool {
 	return a.misfit || a.own != nil && a.own.failed.Load() || a.plain && scheme != "http" && scheme != "https"
 }
 
-// event describes the end of an attempt that was sent; nil: it was not.
-func (a *try) event() *AttemptEvent {
-	if a.sent.IsZero() || a.walk.outer == nil {
-		return nil
+// moveOn tells the Transport above how an attempt has ended whose outcome is not, or not at once, that of the call.
+func (w *walk) moveOn(a *try) {
+	if a.sent.IsZero() || w.outer == nil {
+		return
 	}
 	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.redact(a.err)}
 	if a.resp != nil {
 		e.Status = a.resp.StatusCode
 	}
-	return e
+	w.tell(func(n *note) { n.done = e })
 }
 
 // classify asks the classifiers.
@@ -262,7 +277,11 @@ func (w *walk) classify(a *try) Verdict {
 	var v Verdict
 	w.policy(func() {
 		if a.resp != nil && w.p.cfg.PeekBody > 0 && !bodiless(a.resp) && w.p.cfg.Peek(a.resp) {
-			o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
+			if kept, ok := a.resp.Body.(*keptBody); ok {
+				o.Body = kept.data[:min(len(kept.data), w.p.cfg.PeekBody)]
+			} else {
+				o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
+			}
 		}
 		v = w.p.cfg.Classifier(o)
 	})
@@ -283,45 +302,31 @@ func (w *walk) replaceLast(a *try) {
 // keep reads what there is of the last response, a little and for a short time, so that its connection and its place are
 // free for the next attempt. A response that is larger or slower is forgotten.
 func (w *walk) keep() {
-	if a := w.last; a != nil && a.keep() != nil {
+	if a := w.last; a != nil && !a.buffer() {
 		a.cancel(nil)
 		w.last = nil
 	}
 }
 
-// keep reads the body of the response and closes it. An error says that it is larger or slower than what is kept, or how it
-// has failed.
-func (a *try) keep() error {
+// buffer reads the response, a little and for a short time, and reports whether it has it all.
+func (a *try) buffer() bool {
 	if a.resp.Body == nil || a.resp.Body == http.NoBody {
-		return nil
+		return true
 	}
 	if _, kept := a.resp.Body.(*keptBody); kept {
-		return nil
+		return true
 	}
 	stop := time.AfterFunc(drainTime, func() { _ = a.body.Close() })
 	data, err := io.ReadAll(io.LimitReader(&a.body, keepBytes+1))
 	inTime := stop.Stop()
 	_ = a.body.Close() // all that is wanted was read
-	if err == nil && (!inTime || len(data) > keepBytes) {
-		err = errNotKept
+	if err != nil || !inTime || len(data) > keepBytes {
+		return false
 	}
-	if err == nil {
-		a.resp.Body = newKeptBody(data)
-	}
-	return err
-}
-
-// survive is for a response that came although a sibling has cancelled the attempt. It counts if its body came too: the
-// caller must not read the cancellation there.
-func (a *try) survive() {
-	if bodiless(a.resp) {
-		return
-	}
-	if a.err = a.keep(); a.err != nil {
-		a.resp = nil
-		return
-	}
-	a.body = responseBody{rc: a.resp.Body, cancel: a.release}
+	kept := newKeptBody(data)
+	a.resp.Body = kept
+	a.body = responseBody{rc: kept, cancel: a.release}
+	return true
 }
 
 // drop ends a response that another one has replaced.

@@ -58,3 +58,36 @@ func ExampleNewCollector_severalTransports() {
 	// mail 0
 	// search 0
 }
+
+// A pool's families stand beside those of the Transport.
+func ExampleNewCollector_pools() {
+	keys, err := hedgerow.NewPool(hedgerow.PoolConfig{
+		Name: "search", Hosts: []string{"api.example.com"},
+		Resources: []hedgerow.Resource{{ID: "paid", Credential: hedgerow.Bearer("sk-...")}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	tr, err := hedgerow.New(hedgerow.Config{Base: keys.Wrap(nil)})
+	if err != nil {
+		panic(err)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prom.NewCollector(tr, keys))
+
+	families, err := reg.Gather()
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "hedgerow_pool_resources" {
+			for _, m := range f.GetMetric() {
+				fmt.Println(m.GetLabel()[1].GetValue(), m.GetGauge().GetValue())
+			}
+		}
+	}
+	// Output:
+	// cooling 0
+	// disabled 0
+	// healthy 1
+}

@@ -1,7 +1,9 @@
 package prom
 
-// SkipReasons and CircuitStates are what the collector has series for.
+// SkipReasons, CircuitStates and ResourceStates are what the collector has series for.
 var (
 	SkipReasons   = skipReasons
 	CircuitStates = circuitStates
+
+	ResourceStates = resourceStates
 )

@@ -1,7 +1,7 @@
-// Package prom exposes the statistics of a [hedgerow.Transport] to Prometheus. It is a package of its own so that
-// programs that do not import it do not link client_golang.
+// Package prom exposes the statistics of a [hedgerow.Transport] and of each [hedgerow.Pool] to Prometheus. It is a
+// package of its own so that programs that do not import it do not link client_golang.
 //
-//	prometheus.MustRegister(prom.NewCollector(tr))
+//	prometheus.MustRegister(prom.NewCollector(tr, pools...))
 //
 // A Transport has one collector. For several Transports in one registry give each a label of its own, by
 // [prometheus.WrapRegistererWith].
@@ -45,12 +45,48 @@
 // hedgerow_circuit_state has the circuits of hosts as scope="host", with endpoint "". Where the scrape adds an endpoint
 // label of its own, as the Prometheus Operator does, this one arrives as exported_endpoint unless honor_labels is set.
 //
+// # Families of pools
+//
+// Labelled pool, by [hedgerow.Pool.Name]:
+//
+//	hedgerow_pool_calls_total{outcome}         calls by how they ended: ok, exhausted, error, cancelled
+//	hedgerow_pool_attempts_total               attempts sent
+//	hedgerow_pool_successes_total              attempts with verdict OK
+//	hedgerow_pool_cooldowns_total              cooldowns, also of resources that were cooling
+//	hedgerow_pool_disables_total               resources that were disabled
+//	hedgerow_pool_sibling_cancels_total        attempts cancelled because their resource cools or was disabled
+//	hedgerow_pool_retries_total                attempts started after another one of their call ended badly
+//	hedgerow_pool_retries_refused_total        attempts not started for want of retry budget
+//	hedgerow_pool_passed_through_total         calls to other hosts than the pool's
+//	hedgerow_pool_in_flight                    attempts that hold a slot
+//	hedgerow_pool_eligible                     resources that may be picked
+//	hedgerow_pool_saturated                    healthy resources at their cap
+//	hedgerow_pool_resources{status}            resources by status: healthy, cooling, disabled
+//
+// Labelled pool and resource_id:
+//
+//	hedgerow_pool_resource_status{status}                1 for the status of the resource, 0 for the others
+//	hedgerow_pool_resource_in_flight                     attempts that hold a slot
+//	hedgerow_pool_resource_max_in_flight                 cap in force, +Inf without one
+//	hedgerow_pool_resource_consecutive_cooldown          cooldowns counted since the last success
+//	hedgerow_pool_resource_cooldown_remaining_seconds    time until the cooldown ends
+//	hedgerow_pool_resource_acquires_total                attempts sent
+//	hedgerow_pool_resource_successes_total               attempts with verdict OK
+//	hedgerow_pool_resource_cooldowns_total               cooldowns
+//	hedgerow_pool_resource_disables_total                times disabled
+//	hedgerow_pool_resource_sibling_cancels_total         attempts cancelled because the resource cools or was disabled
+//
+// The counters of a resource are those of its stay in the pool: its series vanish when it is removed, and begin at zero when
+// it comes back. A sum over resources therefore goes back; the counters of the pool never do.
+//
+// Every outcome and status always has a series. Reasons are no labels, and neither is anything secret.
+//
 // # Cardinality
 //
 // Each endpoint and host has up to 27 series and each host 3 more, and there are never more endpoints than
 // [hedgerow.Config].MaxEndpoints. Requests to hosts that others choose, such as those of a crawler or of webhooks, fill
 // that up. Drop the series with a host label when scraping, or lower MaxEndpoints, but not below what is in use at a
-// time: the hedgerow_transport_ families are left.
+// time: the hedgerow_transport_ families are left. A pool has 18 series, and 12 for each resource.
 package prom
 
 import (
@@ -63,12 +99,16 @@ import (
 	"github.com/hedgerow-go/hedgerow"
 )
 
-// NewCollector returns a collector of the statistics of tr, which are read once per scrape, as one snapshot. If tr is nil
-// the collector describes its families and collects nothing. It is safe for concurrent use.
-func NewCollector(tr *hedgerow.Transport) prometheus.Collector {
+// NewCollector returns a collector of the statistics of tr and of pools, each of which is read once per scrape, as one
+// snapshot. tr may be nil and there may be no pools: all families are described, and those of what is missing are empty. A
+// nil pool is left out. Two pools of one name are an error of the scrape, which then goes without the second of
+// them. It is safe for concurrent use.
+func NewCollector(tr *hedgerow.Transport, pools ...*hedgerow.Pool) prometheus.Collector {
 	byEndpoint := []string{"endpoint", "host"}
 	return &collector{
 		tr:       tr,
+		pools:    slices.DeleteFunc(slices.Clone(pools), func(p *hedgerow.Pool) bool { return p == nil }),
+		pool:     newPoolDescs(),
 		total:    newCounterDescs("hedgerow_transport_", ", over all endpoints"),
 		endpoint: newCounterDescs("hedgerow_", "", byEndpoint...),
 		rate: newDesc("hedgerow_calls_per_second",
@@ -85,8 +125,10 @@ func NewCollector(tr *hedgerow.Transport) prometheus.Collector {
 }
 
 type collector struct {
-	tr *hedgerow.Transport // nil: there is nothing to collect
+	tr    *hedgerow.Transport // nil: there is none
+	pools []*hedgerow.Pool
 
+	pool                                   poolDescs
 	total, endpoint                        counterDescs
 	rate, delay, latency, samples, circuit *prometheus.Desc
 }
@@ -128,10 +170,14 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{c.rate, c.delay, c.latency, c.samples, c.circuit} {
 		ch <- desc
 	}
+	for _, desc := range c.pool.all() {
+		ch <- desc
+	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	c.collectPools(ch)
 	if c.tr == nil {
 		return
 	}
@@ -148,7 +194,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 func (d *counterDescs) collect(ch chan<- prometheus.Metric, c hedgerow.Counters, labels ...string) {
 	labels = slices.Clip(labels) // what is appended stays apart
 	count := func(desc *prometheus.Desc, n uint64, more ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), append(labels, more...)...)
+		counter(ch, desc, n, append(labels, more...)...)
 	}
 	count(d.calls, c.Requests)
 	count(d.hedgedCalls, c.Hedged)

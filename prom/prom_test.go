@@ -197,7 +197,7 @@ func TestNilTransport(t *testing.T) {
 
 	descs := make(chan *prometheus.Desc, 100)
 	c.Describe(descs)
-	require.Len(t, descs, 19)
+	require.Len(t, descs, 19+23)
 }
 
 // Several Transports share a registry under a label of their own; one Transport's collector is not registered twice.
@@ -291,6 +291,10 @@ func TestEnumerationsAreComplete(t *testing.T) {
 		require.Equal(t, i, int(r))
 	}
 	require.Contains(t, hedgerow.SkipReason(len(reasons)).String(), "SkipReason(")
+	for i, s := range prom.ResourceStates() {
+		require.Equal(t, i, int(s))
+	}
+	require.Contains(t, hedgerow.ResourceState(len(prom.ResourceStates())).String(), "ResourceState(")
 	states := prom.CircuitStates()
 	for i, s := range states {
 		require.Equal(t, i, int(s))
