@@ -874,3 +874,32 @@ func TestPoolSiblingAtResponse(t *testing.T) {
 		})
 	}
 }
+
+// A caller that gives up after its attempt was cancelled by a sibling, and before that has ended, sees its own cancellation.
+func TestPoolCallerAfterSibling(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := phNew(t, phSetup{
+			pool: hedgerow.PoolConfig{ResourceChange: func(hedgerow.ResourceEvent) { cancel() }},
+			answer: func(_ hedgerow.Attempt, req *http.Request) scripted.Step {
+				if req.URL.Path == "/older" {
+					return phStatus(429, 5*time.Millisecond)
+				}
+				return scripted.Step{Do: func(req *http.Request) (*http.Response, error) {
+					<-req.Context().Done()
+					time.Sleep(time.Millisecond)
+					return nil, context.Cause(req.Context())
+				}}
+			},
+		})
+		go b.do(t.Context(), "http://api.test/older", hedgerow.Call{NoHedge: true})
+		time.Sleep(time.Millisecond)
+		r := b.do(ctx, phURL, hedgerow.Call{NoHedge: true})
+		require.ErrorIs(t, r.err, context.Canceled)
+		require.NotErrorIs(t, r.err, hedgerow.ErrSuperseded)
+		require.Equal(t, 5*time.Millisecond, r.after)
+		b.settle()
+		require.EqualValues(t, 1, b.pool.Stats().CallsCanceled)
+	})
+}

@@ -152,7 +152,7 @@ func (a *try) send() {
 	w.sends++
 	w.p.noteSent(a)
 	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
-	a.err = own(a, a.err)
+	a.err = ownError(a, a.err)
 	a.end = time.Now()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
@@ -183,16 +183,19 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 // judge takes in the outcome of an attempt, and reports whether it is the call's.
 func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
+	if a.err == nil && !a.slot.settled.CompareAndSwap(false, true) && !a.buffer() {
+		a.resp, a.err = nil, ErrSuperseded // it was cancelled as it came, and is not whole
+	}
+	if gone && errors.Is(a.err, ErrSuperseded) {
+		a.err = goneError(w.ctx) // the caller's own cancellation wins
+	}
 	switch {
-	case a.err == nil && (a.slot.settled.CompareAndSwap(false, true) || a.buffer()):
+	case a.err == nil:
 		a.verdict = w.classify(a)
 	case gone, a.own != nil && a.own.failed.Load(), isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
-	case w.p.isDoomed(a.slot): // also a response that came too late to be whole
+	case w.p.isDoomed(a.slot):
 		w.moveOn(a)
-		if a.resp != nil {
-			_ = a.body.Close()
-		}
 		w.sibling = true
 		w.lastError = &siblingError{action: a.slot.doomed, id: a.slot.spec.ID}
 		a.release(nil)
