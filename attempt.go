@@ -104,7 +104,7 @@ func (a *attempt) own(req *http.Request, runsOn bool) {
 // run makes the attempt. A panic of the base transport passes through.
 func (a *attempt) run(base http.RoundTripper) {
 	a.resp, a.err = outcome(base.RoundTrip(a.req)) //nolint:bodyclose // the race closes it, or its caller
-	a.err = own(a, a.err)
+	a.err = ownError(a, a.err)
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.cancel
@@ -125,10 +125,10 @@ func outcome(resp *http.Response, err error) (*http.Response, error) {
 	return resp, nil
 }
 
-// own returns err, of an attempt whose context is ctx, or an error of its own if err is that of another attempt's
+// ownError returns err, of an attempt whose context is ctx, or an error of its own if err is that of another attempt's
 // cancellation: over HTTP/1.1 a connection that was just given to the one may be closed by the end of the other, the
 // cause of which net/http then returns to both.
-func own(ctx context.Context, err error) error {
+func ownError(ctx context.Context, err error) error {
 	if err != nil && errors.Is(err, ErrSuperseded) && !errors.Is(context.Cause(ctx), ErrSuperseded) {
 		return errBystander
 	}

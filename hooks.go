@@ -17,7 +17,8 @@ type Hooks struct {
 	HedgeSkipped func(context.Context, SkipEvent)
 	// CircuitChange is called once per transition of a circuit; default nil.
 	CircuitChange func(CircuitEvent)
-	// AttemptDone is called when an attempt has ended and it is known whether it won; default nil.
+	// AttemptDone is called when an attempt has ended and it is known whether it won, over a pool for each that was sent;
+	// default nil.
 	AttemptDone func(context.Context, AttemptEvent)
 }
 

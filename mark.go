@@ -33,7 +33,8 @@ type carrier interface {
 type flight struct {
 	mu    sync.Mutex // guards the fields below and in the notes
 	notes []*note
-	room  [2]*note // for notes
+	room  [2]note  // for the first of them
+	refs  [2]*note // for notes
 	next  int32    // number of the latest send that was given one
 	sends int
 }
@@ -55,9 +56,13 @@ func (a *attempt) enter() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a.note == nil {
-		a.note = new(note)
 		if f.notes == nil {
-			f.notes = f.room[:0]
+			f.notes = f.refs[:0]
+		}
+		if n := len(f.notes); n < len(f.room) {
+			a.note = &f.room[n]
+		} else {
+			a.note = new(note)
 		}
 		f.notes = append(f.notes, a.note)
 	}

@@ -100,7 +100,7 @@ func phRandom(t *testing.T, seed uint64) {
 		wg.Go(func() {
 			defer cancel()
 			if leave {
-				time.AfterFunc(time.Duration(draw(20))*time.Millisecond, cancel)
+				time.AfterFunc(time.Duration(1+draw(20))*time.Millisecond, cancel)
 			}
 			b.send(req)
 		})

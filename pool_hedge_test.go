@@ -874,3 +874,65 @@ func TestPoolSiblingAtResponse(t *testing.T) {
 		})
 	}
 }
+
+// A caller that gives up after its attempt was cancelled by a sibling, and before that has ended, sees its own cancellation.
+func TestPoolCallerAfterSibling(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := phNew(t, phSetup{
+			pool: hedgerow.PoolConfig{ResourceChange: func(hedgerow.ResourceEvent) { cancel() }},
+			answer: func(_ hedgerow.Attempt, req *http.Request) scripted.Step {
+				if req.URL.Path == "/older" {
+					return phStatus(429, 5*time.Millisecond)
+				}
+				return scripted.Step{Do: func(req *http.Request) (*http.Response, error) {
+					<-req.Context().Done()
+					time.Sleep(time.Millisecond)
+					return nil, context.Cause(req.Context())
+				}}
+			},
+		})
+		go b.do(t.Context(), "http://api.test/older", hedgerow.Call{NoHedge: true})
+		time.Sleep(time.Millisecond)
+		r := b.do(ctx, phURL, hedgerow.Call{NoHedge: true})
+		require.ErrorIs(t, r.err, context.Canceled)
+		require.NotErrorIs(t, r.err, hedgerow.ErrSuperseded)
+		require.Equal(t, 5*time.Millisecond, r.after)
+		b.settle()
+		require.EqualValues(t, 1, b.pool.Stats().CallsCanceled)
+	})
+}
+
+// The same after a wait for a slot.
+func TestPoolHedgeClockAfterSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := phNew(t, phSetup{
+			pool: hedgerow.PoolConfig{
+				Wait: time.Minute, Resources: []hedgerow.Resource{{ID: "A", MaxInFlight: 1}, {ID: "B", MaxInFlight: 1}},
+			},
+			answer: func(a hedgerow.Attempt, req *http.Request) scripted.Step {
+				switch {
+				case req.URL.Path == "/other" && a.Resource == "A":
+					return phOK(a, 40*time.Millisecond)
+				case req.URL.Path == "/other":
+					return phOK(a, 45*time.Millisecond)
+				case a.Resource == "A":
+					return phHold()
+				}
+				return phOK(a, time.Millisecond)
+			},
+		})
+		for range 2 {
+			go b.do(t.Context(), "http://api.test/other", hedgerow.Call{NoHedge: true})
+			synctest.Wait()
+		}
+		require.Equal(t, phResult{status: 200, body: "B", after: 51 * time.Millisecond}, b.call(hedgerow.Call{}))
+		b.settle()
+		require.Equal(t, 40*time.Millisecond, b.sent[2].at)
+		require.Equal(t, 50*time.Millisecond, b.sent[3].at)
+		require.Equal(t, 2, b.infos[2].Attempts)
+		require.Len(t, b.skips, 2) // of NoHedge
+	})
+}

@@ -108,12 +108,12 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	c.skip(reason)
 	if c.t.plain {
 		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
-		a.err = own(c.ctx, a.err)
+		a.err = ownError(c.ctx, a.err)
 		a.badBody = a.err != nil && mayBeBodyError(a.err, c.req)
 	} else {
 		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
 		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c.req)))
-		a.err = own(c.ctx, a.err)
+		a.err = ownError(c.ctx, a.err)
 		a.badBody = p.reqBody != nil && p.reqBody.failed.Load()
 		if a.resp != nil {
 			a.resp.Request = c.req

@@ -12,7 +12,8 @@ import (
 type Strategy int
 
 const (
-	// RoundRobin picks the one with the fewest attempts in flight, of these the least recently used, then by pool order.
+	// RoundRobin picks the one with the fewest attempts in flight, of these the least recently used, then by pool order. An
+	// attempt that a hedge on another resource has beaten counts as in flight for a while longer.
 	RoundRobin Strategy = iota
 	// PrimaryBackup picks the first in pool order.
 	PrimaryBackup

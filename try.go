@@ -172,7 +172,7 @@ func (a *try) send() {
 	w.sends++
 	w.p.noteSent(a)
 	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
-	a.err = own(a, a.err)
+	a.err = ownError(a, a.err)
 	a.end = time.Now()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
@@ -206,20 +206,20 @@ func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
 	if a.err == nil {
 		w.p.commit(a.slot) // before its body is looked at
+		if !a.slot.settled.CompareAndSwap(false, true) && !a.buffer() {
+			a.resp, a.err = nil, ErrSuperseded // it was cancelled as it came, and is not whole
+		}
+	}
+	if gone && a.err != nil && (errors.Is(a.err, ErrSuperseded) || errors.Is(context.Cause(a), ErrSuperseded)) {
+		a.err = goneError(w.ctx) // the caller's own cancellation wins
 	}
 	switch {
-	case a.err == nil && (a.slot.settled.CompareAndSwap(false, true) || a.buffer()):
+	case a.err == nil:
 		a.verdict = w.classify(a)
 	case gone, isExhausted(a.err):
 		a.verdict = Verdict{Action: ActionNeutral}
-		if gone && errors.Is(context.Cause(a), ErrSuperseded) { // by a sibling, before the caller gave up
-			a.err = goneError(w.ctx)
-		}
-	case w.p.doom(a.slot) != ActionDefault: // also a response that came too late to be whole, or with a fault of its own
+	case w.p.doom(a.slot) != ActionDefault: // whatever fault of its own it has
 		w.moveOn(a)
-		if a.resp != nil {
-			_ = a.body.Close()
-		}
 		w.sibling = true
 		w.lastError = &siblingError{action: w.p.doom(a.slot), id: a.slot.spec.ID}
 		a.release(nil)
