@@ -176,7 +176,7 @@ const soloEnv = "HEDGEROW_BENCH_SOLO"
 func TestSolo(t *testing.T) {
 	want := os.Getenv(soloEnv)
 	if want == "" {
-		t.Skip("runs for the other tests")
+		return // it runs for the other tests
 	}
 	for _, s := range []setting{armedPlain, armedPlainAll, armedUnknown, passPlain, passUnknown} {
 		for _, c := range []contender{bare, ours, hedged, failsafe} {
