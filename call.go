@@ -26,7 +26,7 @@ type Call struct {
 	Affinity string
 	// ScopeKey is the scope key of the call in a pool; "" is the default: that of [PoolConfig].ScopeOf.
 	ScopeKey string
-	// Done is called once per RoundTrip, before it returns, also when nothing was sent; default nil. It may run
+	// Done is called once per RoundTrip of a Transport, before it returns, also when nothing was sent; default nil. It may run
 	// concurrently when several calls share the context, and a panic in it is treated like a hook's: see [Hooks].
 	Done func(CallInfo)
 }

@@ -97,8 +97,8 @@ type PoolConfig struct {
 	// Peek says which responses are peeked; nil: those with a status of 400 or more. A stream that is peeked is delayed
 	// until PeekBody bytes or its end are in.
 	Peek func(*http.Response) bool
-	// ScopeOf returns the scope key of a call, such as its model; "" is no key; nil: none has one. [Call].ScopeKey
-	// overrides it. A panic in it surfaces in the goroutine that called RoundTrip.
+	// ScopeOf returns the scope key of a call, such as its model; "" is no key; nil: none has one. It must not read the
+	// request's Body. [Call].ScopeKey overrides it. A panic in it surfaces in the goroutine that called RoundTrip.
 	ScopeOf func(*http.Request) string
 
 	// ResourceChange is told of changes of state, in order of Seq, without a lock held; default nil. It may call the pool. A
@@ -130,7 +130,8 @@ type Resource struct {
 	RateLimit float64
 	// RateBurst is how many tokens of RateLimit may be spent at once; zero: RateLimit, rounded up, at least 1.
 	RateBurst int
-	// Group names the account that several resources share; "" is the default: none.
+	// Group names the account that several resources share, for verdicts with [ScopeGroup] or [ScopeGroupKey]; "" is the
+	// default: none.
 	Group string
 }
 
@@ -184,6 +185,9 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.cfg.Name }
+
+// Format writes the pool's name, for every verb and flag. [Pool.Stats] tells more.
+func (p *Pool) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "pool %q", p.cfg.Name) }
 
 func (c PoolConfig) validate(f *faults) {
 	f.check("Strategy", c.Strategy, c.Strategy >= RoundRobin && c.Strategy <= LeastLatency, "is not a strategy")

@@ -286,6 +286,16 @@ func TestEnumsOfThePoolHaveNames(t *testing.T) {
 	}
 }
 
+// Printing a pool while it is in use reads nothing that changes.
+func TestPoolPrintsItsName(t *testing.T) {
+	t.Parallel()
+	p, err := hedgerow.NewPool(hedgerow.PoolConfig{Name: "keys", Resources: []hedgerow.Resource{{ID: "a"}}})
+	require.NoError(t, err)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
+		require.Equal(t, `pool "keys"`, fmt.Sprintf(verb, p))
+	}
+}
+
 func TestExhaustedErrorAnswersForItsCause(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
@@ -293,6 +303,8 @@ func TestExhaustedErrorAnswersForItsCause(t *testing.T) {
 	require.ErrorIs(t, err, cause)
 	require.False(t, err.Timeout())
 	require.Equal(t, `hedgerow: pool "p": no further attempt is allowed after 2 attempts, the last one with status 429: cause`, err.Error())
+	empty := &hedgerow.ExhaustedError{Pool: "p", Reason: hedgerow.ExhaustedNoResource}
+	require.EqualError(t, empty, `hedgerow: pool "p": no resource is eligible after 0 attempts, the pool is empty`)
 	for i := range 12 {
 		err.Resources = append(err.Resources, hedgerow.ResourceStatus{ID: string(rune('a' + i)), State: hedgerow.ResourceDisabled})
 	}

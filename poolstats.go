@@ -73,7 +73,8 @@ type PoolStats struct {
 	CallsExhausted uint64
 	// CallsFailed counts those that ended in another error.
 	CallsFailed uint64
-	// CallsCanceled counts those whose caller gave up. Each call counts in exactly one of the four.
+	// CallsCanceled counts those whose caller gave up. Each call counts in exactly one of the four. Under a Transport a hedge
+	// is a call here, and one that loses is cancelled.
 	CallsCanceled uint64
 	// PassedThrough counts the calls that were none of the pool's business: see [PoolConfig].Hosts.
 	PassedThrough uint64
@@ -305,6 +306,9 @@ func (e *ExhaustedError) Error() string {
 		b.WriteString("no further attempt is allowed")
 	}
 	fmt.Fprintf(&b, " after %d attempts", e.Attempts)
+	if len(e.Resources) == 0 && e.Reason == ExhaustedNoResource {
+		b.WriteString(", the pool is empty")
+	}
 	if e.LastStatus != 0 {
 		fmt.Fprintf(&b, ", the last one with status %d", e.LastStatus)
 	}
@@ -336,6 +340,8 @@ func (r *ResourceStatus) why() string {
 		return "at its cap of " + strconv.Itoa(r.MaxInFlight)
 	case len(r.Scopes) > 0:
 		return "healthy but for scope keys"
+	case r.ConsecutiveFailures > 0:
+		return fmt.Sprintf("healthy, transport failures in a row: %d", r.ConsecutiveFailures)
 	}
 	return r.State.String()
 }
