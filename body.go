@@ -7,10 +7,14 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 )
+
+// peekStep is how much room peek makes at a time.
+const peekStep = 4096
 
 // maxEmptyReads is how often in a row a body may return neither a byte nor an error before peek gives up on it.
 const maxEmptyReads = 100
@@ -46,14 +50,17 @@ func (b *responseBody) Read(p []byte) (int, error) {
 
 // peek reads up to n bytes, and returns them, or how the body has failed before. What was read is still to be read.
 func (b *responseBody) peek(n int) ([]byte, error) {
-	k := &peeked{data: make([]byte, 0, n)}
+	k := &peeked{data: make([]byte, 0, min(n, peekStep))}
 	for empty := 0; len(k.data) < n && k.err == nil; empty++ {
 		if empty == maxEmptyReads {
 			k.err = io.ErrNoProgress
 			break
 		}
+		if len(k.data) == cap(k.data) {
+			k.data = slices.Grow(k.data, min(n-len(k.data), peekStep))
+		}
 		var got int
-		got, k.err = b.rc.Read(k.data[len(k.data):n])
+		got, k.err = b.rc.Read(k.data[len(k.data):min(cap(k.data), n)])
 		if got > 0 {
 			empty = 0
 			k.data = k.data[:len(k.data)+got]

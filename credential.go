@@ -151,6 +151,12 @@ func (c Credential) setsURL() bool {
 	return what != nil && (what.query != "" || what.set != nil)
 }
 
+// setsAnything reports whether the credential is a func, which may change whatever it wants.
+func (c Credential) setsAnything() bool {
+	v := c.load()
+	return v != nil && v.set != nil
+}
+
 // apply puts the credential into req, whose headers, and URL if it sets that, are its own. value is room for a header field.
 func (c Credential) apply(req *http.Request, value *[1]string) error {
 	what := c.load()
@@ -269,7 +275,13 @@ func ProxyURL(raw string) Proxy {
 		err = errors.New("has no host")
 	default:
 		p := &proxy{url: u, str: u.Redacted()}
-		if password, ok := u.User.Password(); ok {
+		password, ok := u.User.Password()
+		if user := u.User.Username(); user != "" && password == "" { // some put the secret there
+			shown := *u
+			shown.User = url.User(masked)
+			p.str = strings.ReplaceAll(shown.String(), url.PathEscape(masked), masked)
+			p.secrets = spellings(user)
+		} else if ok {
 			pair := u.User.Username() + ":" + password
 			p.secrets = spellings(password, base64.StdEncoding.EncodeToString([]byte(pair)))
 		}
@@ -318,4 +330,29 @@ func validHeaderValue(s string) bool {
 		}
 	}
 	return true
+}
+
+// clean takes the secret out of where the server redirects to: servers repeat the query there, and http.Client would put it
+// into the caller's request, its errors, and what it sends to another host.
+func (c *credential) clean(h http.Header) {
+	for i, to := range h["Location"] {
+		to, fragment, marked := strings.Cut(to, "#")
+		path, query, ok := strings.Cut(to, "?")
+		if !ok {
+			continue
+		}
+		parts := slices.DeleteFunc(strings.Split(query, "&"), func(part string) bool {
+			k, v, _ := strings.Cut(part, "=")
+			name, err1 := url.QueryUnescape(k)
+			value, err2 := url.QueryUnescape(v)
+			return err1 == nil && err2 == nil && name == c.query && value == c.value
+		})
+		if to = path; len(parts) > 0 {
+			to += "?" + strings.Join(parts, "&")
+		}
+		if marked {
+			to += "#" + fragment
+		}
+		h["Location"][i] = to
+	}
 }

@@ -130,7 +130,17 @@ func hostOf(u *url.URL) string {
 	if port := u.Port(); port == schemePort(u.Scheme) {
 		host = strings.TrimSuffix(host, port)
 	}
-	return strings.ToLower(strings.TrimSuffix(host, ":"))
+	return lowerASCII(strings.TrimSuffix(host, ":"))
+}
+
+// lowerASCII lowers only A to Z: strings.ToLower makes of U+0130 an i, which is another host to IDNA.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
 }
 
 // An endpoint is all that is kept for one route and host. It is one object, found by one lookup.

@@ -60,8 +60,12 @@ func fits(req *http.Request) bool {
 
 // isDialError reports whether err came before a connection was there, so that nothing can have been sent.
 func isDialError(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && (op.Op == "dial" || op.Op == "proxyconnect")
+	for ; err != nil; err = errors.Unwrap(err) { // not into a joined error, whose parts are of several attempts
+		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // one level at a time
+			return op.Op == "dial" || op.Op == "proxyconnect"
+		}
+	}
+	return false
 }
 
 func isExhausted(err error) bool {
@@ -111,6 +115,9 @@ func (p *Pool) apply(a *try, gone bool) {
 		m.lag(a.end.Sub(a.sent), now)
 	}
 	failed := a.err != nil && !a.unsent && !errors.Is(a.err, errBystander)
+	if a.verdict.Action == ActionRetry || a.verdict.Action == ActionNeutral && a.resp != nil {
+		p.probeFailedLocked(m, s, now)
+	}
 	e := p.judgeLocked(m, s, s.key, a.verdict, failed, now)
 	p.mu.Unlock()
 	e.run(p)
@@ -209,6 +216,16 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 		return err.response(w.req, time.Now()), nil
 	}
 	return nil, err
+}
+
+// uncertain ends a call that must not be sent again with the error of its latest attempt, which may have reached the server.
+func (w *walk) uncertain(a *try) (*http.Response, error) {
+	if w.last != nil {
+		w.last.drop()
+		w.last = nil
+	}
+	w.finish(func(t *poolTotals) { t.CallsFailed++ })
+	return nil, w.lastError
 }
 
 // refuse ends a call with a local error.

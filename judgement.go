@@ -143,11 +143,17 @@ func (c PoolConfig) cooldown(n int, v Verdict) time.Duration {
 	return min(d, c.MaxCooldown)
 }
 
+// probeFailedLocked takes in that the probe of a disabled member got another answer than the one it was let through for.
+// mu must be held.
+func (p *Pool) probeFailedLocked(m *member, s *slot, now time.Time) {
+	if m.disabled && s != nil && s == m.probe {
+		m.probeAt, m.probe = now.Add(p.cfg.ProbeDisabled), nil
+	}
+}
+
 // coolLocked rests a member for all calls. mu must be held.
 func (p *Pool) coolLocked(m *member, s *slot, seq uint64, v Verdict, now time.Time, e *effect) {
-	if m.disabled && s != nil && s == m.probe {
-		m.probeAt, m.probe = now.Add(p.cfg.ProbeDisabled), nil // not the answer it was let through for
-	}
+	p.probeFailedLocked(m, s, now)
 	if m.gone || m.disabled {
 		return
 	}
@@ -165,6 +171,7 @@ func (p *Pool) coolLocked(m *member, s *slot, seq uint64, v Verdict, now time.Ti
 
 // coolScopeLocked rests a member for the calls with a scope key. mu must be held.
 func (p *Pool) coolScopeLocked(m *member, s *slot, seq uint64, key string, v Verdict, now time.Time, e *effect) {
+	p.probeFailedLocked(m, s, now)
 	if m.gone || m.disabled {
 		return
 	}

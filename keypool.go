@@ -3,7 +3,6 @@ package hedgerow
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -141,9 +140,8 @@ type Resource struct {
 type Pool struct {
 	cfg    PoolConfig
 	hosts  map[string]bool // nil: every call
-	seed   maphash.Seed
-	jitter func() float64 // in [0, 1)
-	retry  *budget        // of repeats after retry verdicts; nil: no limit
+	jitter func() float64  // in [0, 1)
+	retry  *budget         // of repeats after retry verdicts; nil: no limit
 
 	mu         sync.Mutex // guards the fields below and all state of members and slots; only a Selector runs under it
 	members    []*member  // in pool order
@@ -161,7 +159,7 @@ type Pool struct {
 // NewPool returns a pool. The error joins every fault of cfg, each with its field and its bound; it shows no secret. The
 // slices of cfg are copied.
 func NewPool(cfg PoolConfig) (*Pool, error) {
-	p := &Pool{seed: maphash.MakeSeed(), jitter: rand.Float64, drains: make(map[string]int)}
+	p := &Pool{jitter: rand.Float64, drains: make(map[string]int)}
 	f := faults{path: "PoolConfig"}
 	cfg.validate(&f)
 	p.hosts = cfg.parseHosts(&f)
@@ -301,7 +299,7 @@ func (p *Pool) parseOne(f *faults, r Resource) *member {
 	s := r.parse(f)
 	f.check("Credential", "set", r.Credential.IsZero() || p.hosts != nil, "but the pool has no Hosts")
 	f.check("Upstream", "set", r.Upstream == "" || p.hosts != nil, "but the pool has no Hosts")
-	s.hash = maphash.String(p.seed, r.ID)
+	s.hash = hashString(r.ID)
 	return newMember(s)
 }
 

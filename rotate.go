@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,17 +22,7 @@ func (p *Pool) Wrap(next http.RoundTripper) http.RoundTripper {
 	w := &pooled{pool: p, next: next}
 	if t, ok := next.(*http.Transport); ok {
 		w.plain = true
-		w.proxied = sync.OnceValue(func() *http.Transport {
-			clone := t.Clone()
-			clone.Proxy = func(req *http.Request) (*url.URL, error) {
-				if proxy, ok := req.Context().Value(proxyKey{}).(Proxy); ok && !proxy.IsZero() {
-					return proxy.get().url, nil
-				}
-				return nil, nil
-			}
-			w.cloned.Store(clone)
-			return clone
-		})
+		w.proxied = &clones{of: t}
 	}
 	return w
 }
@@ -40,12 +31,48 @@ func (p *Pool) Wrap(next http.RoundTripper) http.RoundTripper {
 type pooled struct {
 	pool    *Pool
 	next    http.RoundTripper
-	plain   bool                   // next is an http.Transport
-	proxied func() *http.Transport // the clone of next for resources with a Proxy; nil: next cannot have one
-	cloned  atomic.Pointer[http.Transport]
+	plain   bool    // next is an http.Transport
+	proxied *clones // of next, for resources with a Proxy; nil: next cannot have one
 }
 
-type proxyKey struct{}
+// clones are the copies of a transport for proxies, one each: HTTP/2 connections are shared by host, whatever the proxy.
+type clones struct {
+	of *http.Transport
+
+	mu  sync.Mutex // guards all
+	all map[string]*http.Transport
+}
+
+// get returns the clone for a proxy, and makes it if need be.
+func (c *clones) get(p Proxy) *http.Transport {
+	u := p.get().url
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.all[u.String()]
+	if !ok {
+		t = c.of.Clone()
+		t.Proxy = http.ProxyURL(u)
+		if c.all == nil {
+			c.all = make(map[string]*http.Transport)
+		}
+		c.all[u.String()] = t
+	}
+	return t
+}
+
+// list returns the clones that were made.
+func (c *clones) list() []http.RoundTripper {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []http.RoundTripper
+	for _, t := range c.all {
+		all = append(all, t)
+	}
+	return all
+}
 
 // RoundTrip implements [http.RoundTripper].
 func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -69,9 +96,7 @@ func (w *pooled) Unwrap() http.RoundTripper { return w.next }
 // CloseIdleConnections closes those of every transport that carries attempts, each once.
 func (w *pooled) CloseIdleConnections() {
 	all := append(w.pool.bases(), w.next)
-	if t := w.cloned.Load(); t != nil {
-		all = append(all, t)
-	}
+	all = append(all, w.proxied.list()...)
 	seen := make(map[http.RoundTripper]bool, len(all))
 	for _, base := range all {
 		if !reflect.ValueOf(base).Comparable() {
@@ -85,7 +110,17 @@ func (w *pooled) CloseIdleConnections() {
 
 // actsOn reports whether the pool acts on a call.
 func (p *Pool) actsOn(req *http.Request) bool {
-	return p.hosts == nil || req.URL != nil && p.hosts[originOf(req.URL)]
+	return p.hosts == nil || req.URL != nil && p.hosts[originOf(req.URL)] && !elsewhere(req.URL)
+}
+
+// elsewhere reports whether what goes on the wire in place of the path names another host than the URL.
+func elsewhere(u *url.URL) bool {
+	rest, ok := strings.CutPrefix(u.Opaque, "//")
+	if !ok {
+		return u.Opaque != "" && u.Opaque[0] != '/'
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	return hostOf(&url.URL{Scheme: u.Scheme, Host: authority}) != hostOf(u)
 }
 
 // A walk is one call on its way over the resources.
@@ -140,12 +175,16 @@ func (w *walk) run() (*http.Response, error) {
 		if err := a.make(); err != nil {
 			return w.stop(refusal{reason: ExhaustedAttempts})
 		}
+		w.owes = false // the repeat is made
 		w.keep()
 		a.send()
 		if done := w.judge(a); done {
 			return w.hand(a)
 		}
 		if !w.mayRepeat(a) {
+			if a.err != nil && !a.unsent && !w.sibling && !w.replayable && !isDialError(a.err) {
+				return w.uncertain(a) // an earlier refusal would say that nothing was done
+			}
 			return w.stop(refusal{reason: ExhaustedAttempts})
 		}
 	}
@@ -302,6 +341,10 @@ func (w *walk) mayPause(wish *wish) bool {
 		if !m.gone && p.eligibleLocked(m, now, wish) {
 			return true
 		}
+	}
+	if p.cfg.ForceSoonest {
+		m := p.soonestLocked(now, wish)
+		return m != nil && slices.Contains(w.tried, m)
 	}
 	return false
 }

@@ -158,7 +158,7 @@ func (p *Pool) eligibleLocked(m *member, now time.Time, w *wish) bool {
 		return false
 	case w.start(m.ended).After(now):
 		return false
-	case m.probing && m.probe != nil, p.fullLocked(m):
+	case m.probing && (m.probe != nil || w.hedge), p.fullLocked(m):
 		return false
 	case !m.hasToken(now):
 		return false
@@ -347,7 +347,7 @@ func (p *Pool) soonestLocked(now time.Time, w *wish) *member {
 	var best *member
 	var first time.Time
 	for _, m := range p.members {
-		if m.disabled || p.fullLocked(m) || !m.hasToken(now) || w.hedge {
+		if m.disabled || m.probing && m.probe != nil || p.fullLocked(m) || !m.hasToken(now) || w.hedge {
 			continue
 		}
 		due := m.until

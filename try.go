@@ -42,8 +42,6 @@ func (a *try) Value(key any) any {
 	switch key {
 	case attemptKey{}:
 		return a
-	case proxyKey{}:
-		return a.slot.spec.Proxy
 	}
 	return a.Context.Value(key)
 }
@@ -76,7 +74,6 @@ func (w *walk) begin(s *slot) *try {
 		a.known.Kind = AttemptRetry
 	}
 	w.now = a
-	w.owes = false
 	w.attempts++
 	w.tried = append(w.tried, s.m)
 	return a
@@ -108,6 +105,9 @@ func (a *try) make() error {
 		_, a.plain = s.Base.(*http.Transport)
 	}
 	a.req.Header = w.req.Header.Clone()
+	if s.Credential.setsAnything() {
+		a.req.Trailer = w.req.Trailer.Clone()
+	}
 	if s.upstream != nil || s.Credential.setsURL() || !a.plain {
 		a.address(s)
 	}
@@ -147,10 +147,25 @@ func joinPath(base, path string) string {
 	return base + "/" + path
 }
 
+// keepHost undoes a Host of the caller's where t goes by a proxy for plain HTTP, which would take the credential there: what
+// it is asked for is the Host.
+func (a *try) keepHost(t *http.Transport) {
+	if a.walk.p.hosts == nil || a.req.URL.Scheme != "http" || t.Proxy == nil ||
+		a.req.Host == "" || a.req.Host == a.req.URL.Host {
+		return
+	}
+	if via, err := t.Proxy(&a.req); err == nil && via != nil && strings.HasPrefix(via.Scheme, "http") {
+		a.req.Host = a.req.URL.Host
+	}
+}
+
 // send sets the credential and makes the attempt.
 func (a *try) send() {
 	w := a.walk
 	base, err := w.via.baseFor(a.slot.spec)
+	if t, ok := base.(*http.Transport); ok && err == nil {
+		w.policy(func() { a.keepHost(t) })
+	}
 	if err == nil {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
 	}
@@ -177,6 +192,9 @@ func (a *try) send() {
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.release
 		a.resp.Request = w.req // the attempt's own has the credential
+		if c := a.slot.spec.Credential.load(); c != nil && c.query != "" {
+			c.clean(a.resp.Header)
+		}
 	}
 }
 
@@ -198,7 +216,7 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 	case w.proxied == nil:
 		return nil, errProxyBase
 	}
-	return w.proxied(), nil
+	return w.proxied.get(s.Proxy), nil
 }
 
 // judge takes in the outcome of an attempt, and reports whether it is the call's.
