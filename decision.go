@@ -15,7 +15,7 @@ func (r *race) arriveLocked(a *attempt) {
 	}
 	waited := r.held // the call was in a wait of its own
 	r.held = r.held || a == &r.primary
-	gone, _ := callerGone(r.ctx, r.stopped)
+	gone := r.gone()
 	switch {
 	case gone && waited:
 		r.decideLocked(nil)

@@ -84,11 +84,13 @@ func (p *Pool) noteSent(a *try) {
 	}
 }
 
-// commit says that an attempt has its response: siblings leave it alone from here on.
-func (p *Pool) commit(s *slot) {
+// commit says that an attempt has its response: siblings leave it alone from here on. It reports whether one has cancelled
+// it before.
+func (p *Pool) commit(s *slot) (cancelled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.committed = true
+	return s.cancelled
 }
 
 // doom returns what a sibling has cancelled the attempt for, ActionDefault if none has. A disable takes the place of a
@@ -108,13 +110,13 @@ func (p *Pool) apply(a *try, gone bool) {
 	p.mu.Lock()
 	s := a.slot
 	m := s.m
-	if !a.sent.IsZero() && (a.err == nil || gone) {
-		m.learn(a.end.Sub(a.sent), a.err != nil, now)
+	if !a.unsent() && (a.err == nil || gone) {
+		m.learnLocked(a.end.Sub(a.sent), a.err != nil, now)
 	}
-	if gone && a.err != nil && errors.Is(context.Cause(a.walk.ctx), ErrSuperseded) && !a.sent.IsZero() {
-		m.lag(a.end.Sub(a.sent), now)
+	if gone && a.err != nil && errors.Is(context.Cause(a.walk.ctx), ErrSuperseded) && !a.unsent() {
+		m.lagLocked(a.end.Sub(a.sent), now)
 	}
-	failed := a.err != nil && !a.unsent && !errors.Is(a.err, errBystander)
+	failed := a.err != nil && !a.unsent() && !errors.Is(a.err, errBystander)
 	if a.verdict.Action == ActionRetry || a.verdict.Action == ActionNeutral && a.resp != nil {
 		p.probeFailedLocked(m, s, now)
 	}
@@ -183,7 +185,7 @@ func (a *try) deliver() {
 
 // stop ends the call without another attempt: with the last response, else with an error.
 func (w *walk) stop(why refusal) (*http.Response, error) {
-	if gone, _ := callerGone(w.ctx, w.stopped); gone && w.last == nil && w.attempts == 0 || gone && why.reason == 0 {
+	if gone, _ := callerGone(w.ctx, w.stopped); gone && (w.attempts == 0 || why.reason == 0) {
 		return nil, w.gone()
 	}
 	if w.unplaced() {
@@ -199,10 +201,8 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 		w.finish(func(t *poolTotals) { t.CallsExhausted++ })
 		return a.resp, nil
 	}
-	if w.attempts == 0 {
-		w.closeBody()
-	}
-	if w.attempts == 1 && !w.sibling && w.lastError != nil && w.lastCode == 0 {
+	w.closeBody()
+	if w.attempts == 1 && !w.sibling && w.lastError != nil {
 		w.finish(func(t *poolTotals) { t.CallsFailed++ })
 		return nil, w.lastError
 	}
@@ -219,7 +219,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 }
 
 // uncertain ends a call that must not be sent again with the error of its latest attempt, which may have reached the server.
-func (w *walk) uncertain(a *try) (*http.Response, error) {
+func (w *walk) uncertain() (*http.Response, error) {
 	if w.last != nil {
 		w.last.drop()
 		w.last = nil
@@ -253,9 +253,7 @@ func (w *walk) unplaced() bool {
 		return false
 	}
 	w.tell(func(n *note) { n.unplaced = true })
-	if w.attempts == 0 {
-		w.closeBody()
-	}
+	w.closeBody()
 	w.ended = true
 	return true
 }
@@ -265,19 +263,19 @@ func (w *walk) gone() error {
 	if w.last != nil {
 		w.last.drop()
 	}
-	if w.attempts == 0 {
-		w.closeBody()
-	}
+	w.closeBody()
 	w.finishError()
 	return goneError(w.ctx)
 }
 
+// closeBody closes the caller's request body, unless an attempt has taken it over.
 func (w *walk) closeBody() {
-	if w.req.Body != nil {
-		_ = w.req.Body.Close() // nothing was sent
+	if w.attempts == 0 && w.req.Body != nil {
+		_ = w.req.Body.Close()
 	}
 }
 
+// finish ends the call, and counts it.
 func (w *walk) finish(add func(*poolTotals)) {
 	w.ended = true
 	if w.owes {

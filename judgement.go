@@ -13,8 +13,10 @@ func (e effect) run(p *Pool) {
 	for _, s := range e.victims {
 		p.mu.Lock()
 		cancel := s.cancel // nil: it is not sent yet, and looks by itself
+		cancels := cancel != nil && !s.committed
+		s.cancelled = s.cancelled || cancels
 		p.mu.Unlock()
-		if cancel != nil && s.settled.CompareAndSwap(false, true) {
+		if cancels {
 			cancel(ErrSuperseded)
 		}
 	}
@@ -40,19 +42,19 @@ func (p *Pool) judgeLocked(m *member, s *slot, key string, v Verdict, failed boo
 		}
 	case ActionCooldown:
 		scopeKey, group := v.scope(key, m.Group)
-		for _, target := range p.targetsLocked(m, group) {
-			p.recoverLocked(target, now)
+		for _, each := range p.groupLocked(m, group) {
+			p.recoverLocked(each, now)
 			if scopeKey == "" {
-				p.coolLocked(target, s, seq, v, now, &e)
+				p.coolLocked(each, s, seq, v, now, &e)
 			} else {
-				p.coolScopeLocked(target, s, seq, scopeKey, v, now, &e)
+				p.coolScopeLocked(each, s, seq, scopeKey, v, now, &e)
 			}
 		}
 		p.changeLocked()
 	case ActionDisable:
-		_, group := Verdict{Action: v.Action, Scope: v.Scope}.scope("", m.Group)
-		for _, target := range p.targetsLocked(m, group) {
-			p.disableLocked(target, s, seq, v, now, &e)
+		_, group := v.scope("", m.Group)
+		for _, each := range p.groupLocked(m, group) {
+			p.disableLocked(each, s, seq, v, now, &e)
 		}
 		p.changeLocked()
 	default: // nothing is said of the resource
@@ -74,17 +76,17 @@ func (v Verdict) scope(key, group string) (string, string) {
 	}
 }
 
-// targetsLocked returns m, and with a group its other members. mu must be held.
-func (p *Pool) targetsLocked(m *member, group string) []*member {
-	targets := []*member{m}
+// groupLocked returns m, and with a group its other members. mu must be held.
+func (p *Pool) groupLocked(m *member, group string) []*member {
+	all := []*member{m}
 	if group != "" && !m.gone {
 		for _, other := range p.members {
 			if other != m && other.Group == group {
-				targets = append(targets, other)
+				all = append(all, other)
 			}
 		}
 	}
-	return targets
+	return all
 }
 
 // okLocked takes in that an attempt went well. mu must be held.

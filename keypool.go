@@ -69,7 +69,8 @@ type PoolConfig struct {
 	MaxCooldown time.Duration
 	// FailureBackoff is the rest after the first of a row of transport failures, doubled by each further one; zero: 1s.
 	FailureBackoff time.Duration
-	// MaxFailureBackoff is the upper bound of that rest, at least FailureBackoff; zero: 30s.
+	// MaxFailureBackoff is the upper bound of that rest, at least FailureBackoff; zero: 30s, or FailureBackoff if that is
+	// longer.
 	MaxFailureBackoff time.Duration
 	// ProbeOnRecovery lets one attempt at a time through after a cooldown, until one ends well; default false.
 	ProbeOnRecovery bool
@@ -105,7 +106,7 @@ type PoolConfig struct {
 	ResourceChange func(ResourceEvent)
 }
 
-// A Resource is one key and/or upstream and/or proxy of a pool.
+// A Resource is one key and/or upstream and/or proxy of a pool. A negative number is an error.
 type Resource struct {
 	// ID names the resource, unique in the pool. It is printed everywhere, so it is never a secret. Required; there is no
 	// default.
@@ -127,7 +128,8 @@ type Resource struct {
 	Tier int
 	// RateLimit bounds the attempts per second, finite; zero: none. Out of tokens is not eligible.
 	RateLimit float64
-	// RateBurst is how many tokens of RateLimit may be spent at once; zero: RateLimit, rounded up, at least 1.
+	// RateBurst is how many tokens of RateLimit may be spent at once; zero: RateLimit, rounded up, at least 1. Without
+	// RateLimit it is an error.
 	RateBurst int
 	// Group names the account that several resources share, for verdicts with [ScopeGroup] or [ScopeGroupKey]; "" is the
 	// default: none.

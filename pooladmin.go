@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -45,13 +46,7 @@ func (p *Pool) Disable(id string) error {
 // [ErrUnknownResource].
 func (p *Pool) Remove(id string) error {
 	return p.admin(id, func(m *member, _ time.Time) {
-		rest := make([]*member, 0, len(p.members))
-		for _, other := range p.members {
-			if other != m {
-				rest = append(rest, other)
-			}
-		}
-		p.members = rest
+		p.members = slices.DeleteFunc(p.members, func(other *member) bool { return other == m })
 		p.leaveLocked(m)
 		p.changeLocked()
 	})

@@ -106,7 +106,7 @@ func (r *race) policyPanicked(a *attempt) bool {
 // nowhere.
 func (r *race) unplace(a *attempt) {
 	a.discard()
-	gone, _ := callerGone(r.ctx, r.stopped)
+	gone := r.gone()
 	r.mu.Lock()
 	a.delivered = true
 	skipped := false

@@ -317,8 +317,11 @@ func (e *ExhaustedError) Error() string {
 			fmt.Fprintf(&b, ", and %d more", len(e.Resources)-i)
 			break
 		}
-		b.WriteString(map[bool]string{true: " (", false: ", "}[i == 0])
-		fmt.Fprintf(&b, "%q %s", r.ID, r.why())
+		before := ", "
+		if i == 0 {
+			before = " ("
+		}
+		fmt.Fprintf(&b, "%s%q %s", before, r.ID, r.why())
 	}
 	if len(e.Resources) > 0 {
 		b.WriteByte(')')

@@ -100,7 +100,7 @@ func (r *race) contestLocked() *contest {
 // fire runs when a hedge is due, in a goroutine of its own, which becomes the hedge's.
 func (r *race) fire() {
 	r.mu.Lock()
-	if gone, _ := callerGone(r.ctx, r.stopped); gone || r.over.Load() || r.waits() {
+	if r.gone() || r.over.Load() || r.waits() {
 		r.mu.Unlock() // a primary that waits for a resource sets the timer when it is sent
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -77,12 +76,11 @@ type slot struct {
 	seq        uint64
 	start      time.Time
 	key        string // scope key
-	probe      bool
-	replayable bool // siblings may cancel it
-	committed  bool // it has its response: siblings leave it alone
+	replayable bool   // siblings may cancel it
+	committed  bool   // it has its response: siblings leave it alone
 	released   bool
-	settled    atomic.Bool // it was cancelled, or has its response: whichever was first
-	doomed     Action      // not ActionDefault: a sibling has cancelled it, and by what
+	cancelled  bool   // by a sibling, before it had its response
+	doomed     Action // not ActionDefault: a sibling has cancelled it, and by what
 	cancel     context.CancelCauseFunc
 }
 
@@ -115,8 +113,8 @@ func (m *member) state(now time.Time) ResourceState {
 	return ResourceHealthy
 }
 
-// inFlightLocked returns how many attempts count toward MaxInFlight: also those that drain on an earlier stay of the ID. mu must
-// be held.
+// inFlightLocked returns how many attempts count toward MaxInFlight: also those that drain on an earlier stay of the ID. mu
+// must be held.
 func (p *Pool) inFlightLocked(m *member) int {
 	if len(p.drains) == 0 {
 		return len(m.slots)
@@ -124,7 +122,7 @@ func (p *Pool) inFlightLocked(m *member) int {
 	return len(m.slots) + p.drains[m.ID]
 }
 
-// full reports whether m is at its cap. mu must be held.
+// fullLocked reports whether m is at its cap. mu must be held.
 func (p *Pool) fullLocked(m *member) bool {
 	return m.limit > 0 && p.inFlightLocked(m) >= m.limit
 }
@@ -150,7 +148,7 @@ func (p *Pool) releaseLocked(s *slot) {
 	}
 	s.released = true
 	m := s.m
-	wake := m.gone || p.fullLocked(m) // of one that drains another stay may be full
+	wake := m.gone || p.fullLocked(m) // when m is gone, a later stay of the ID may have been full
 	i := slices.Index(m.slots, s)
 	m.slots[i] = m.slots[len(m.slots)-1]
 	m.slots = m.slots[:len(m.slots)-1]
@@ -187,8 +185,8 @@ func (p *Pool) changeLocked() {
 	}
 }
 
-// learn takes in a latency of the member; at least says that it would have taken longer. mu must be held.
-func (m *member) learn(d time.Duration, atLeast bool, now time.Time) {
+// learnLocked takes in a latency of the member; atLeast says that it would have taken longer. mu must be held.
+func (m *member) learnLocked(d time.Duration, atLeast bool, now time.Time) {
 	old := m.latencyLocked(now)
 	if atLeast && float64(d) <= old {
 		return
@@ -213,15 +211,15 @@ const (
 // free again, and get the more calls the sooner they are hedged.
 const lagFactor = 4
 
-// lag takes in that an attempt of that age has lost a race. mu must be held.
-func (m *member) lag(age time.Duration, now time.Time) {
+// lagLocked takes in that an attempt of that age has lost a race. mu must be held.
+func (m *member) lagLocked(age time.Duration, now time.Time) {
 	m.lags = slices.DeleteFunc(m.lags, func(end time.Time) bool { return !end.After(now) })
 	if len(m.lags) < maxLags {
 		m.lags = append(m.lags, now.Add(lagFactor*age))
 	}
 }
 
-// maxLags bounds the attempts that are counted so.
+// maxLags bounds the lost attempts that one member remembers.
 const maxLags = 64
 
 // latencyLocked returns the moving average as of now. mu must be held.

@@ -182,8 +182,8 @@ func (w *walk) run() (*http.Response, error) {
 			return w.hand(a)
 		}
 		if !w.mayRepeat(a) {
-			if a.err != nil && !a.unsent && !w.sibling && !w.replayable && !isDialError(a.err) {
-				return w.uncertain(a) // an earlier refusal would say that nothing was done
+			if a.err != nil && !a.unsent() && !w.sibling && !w.replayable && !isDialError(a.err) {
+				return w.uncertain() // an earlier refusal would say that nothing was done
 			}
 			return w.stop(refusal{reason: ExhaustedAttempts})
 		}
@@ -251,8 +251,8 @@ func (w *walk) policy(f func()) {
 
 // A refusal says why a call gets no further attempt.
 type refusal struct {
-	reason ExhaustedReason
-	next   time.Time // when the first resource is due; zero: not known
+	reason ExhaustedReason // zero: the caller has given up
+	next   time.Time       // when the first resource is due; zero: not known
 }
 
 // acquire gets a slot for the next attempt. It waits as the call may, for a resource, or for the pause before the same
@@ -280,12 +280,10 @@ func (w *walk) acquire() (*slot, refusal) {
 		case wish.untried && wish.hedge: // which does not wait
 			return nil, refusal{reason: ExhaustedNoResource}
 		case wish.untried: // a tried one may do, after a pause
-			if !w.mayPause(&wish) {
-				wish.untried = false
-				continue
-			}
-			if stop, refused := w.pause(); stop {
-				return nil, refused
+			if w.mayPause(&wish) {
+				if stop, refused := w.pause(); stop {
+					return nil, refused
+				}
 			}
 			wish.untried = false
 		default:
@@ -408,7 +406,7 @@ func (w *walk) mayRepeat(a *try) bool {
 		return false
 	}
 	switch {
-	case w.sibling, a.unsent:
+	case w.sibling, a.unsent():
 		return true
 	case a.resp != nil && a.verdict.Action != ActionRetry: // the server has refused before it acted
 		return true
@@ -442,11 +440,6 @@ func (w *walk) leave() {
 	if w.last != nil {
 		w.last.drop()
 	}
-	w.p.abandon(w)
-}
-
-// abandon gives back what a walk holds that ended by a panic.
-func (p *Pool) abandon(w *walk) {
 	if a := w.now; a == nil {
 		w.closeBody()
 	} else {

@@ -40,7 +40,7 @@ type Candidate struct {
 	ID, Group string
 	// Weight is the resource's, 1 if it has none.
 	Weight float64
-	// InFlight is how many attempts hold a slot.
+	// InFlight is how many attempts hold a slot, also those that drain on an earlier stay of the ID.
 	InFlight int
 	// LastUsed is when the latest attempt was started; zero: never.
 	LastUsed time.Time
@@ -79,7 +79,6 @@ func (p *Pool) takeLocked(m *member, now time.Time, w *wish) *slot {
 	s.m, s.spec, s.seq, s.start, s.key, s.replayable = m, m.spec, p.seq, now, w.key, w.replayable
 	if m.probing || m.disabled {
 		m.probe = s
-		s.probe = true
 	}
 	if m.limiter != nil {
 		m.limiter.AllowN(now, 1)
@@ -119,7 +118,7 @@ func (p *Pool) pickLocked(now time.Time, w *wish) *member {
 	case best.resting:
 		return slices.MinFunc(p.offered, func(a, b *member) int { return a.rest.Compare(b.rest) })
 	case w.affinity != "":
-		return p.rendezvous(w.affinity)
+		return p.rendezvousLocked(w.affinity)
 	case p.cfg.Selector != nil:
 		return p.selectLocked(w.req)
 	}
@@ -265,9 +264,9 @@ func weighted(offered []*member) *member {
 	return offered[len(offered)-1]
 }
 
-// rendezvous picks by the highest hash of key and resource (Thaler and Ravishankar, "Using Name-Based Mappings to Increase
-// Hit Rates", IEEE/ACM ToN 1998): when a resource drops out, only its keys move.
-func (p *Pool) rendezvous(key string) *member {
+// rendezvousLocked picks by the highest hash of key and resource (Thaler and Ravishankar, "Using Name-Based Mappings to
+// Increase Hit Rates", IEEE/ACM ToN 1998): when a resource drops out, only its keys move. mu must be held.
+func (p *Pool) rendezvousLocked(key string) *member {
 	h := hashString(key)
 	best := p.offered[0]
 	top := mix(h ^ best.hash)

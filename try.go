@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What is kept of a response that another attempt may replace, until that one has answered.
+// keepBytes bounds what is kept of a response that another attempt may replace, until that one has answered.
 const keepBytes = 64 << 10
 
 // A try is one attempt on one resource, and the context of its request.
@@ -34,13 +34,11 @@ type try struct {
 	end     time.Time
 	body    responseBody
 	verdict Verdict
-	unsent  bool // it failed before anything was sent
 }
 
 // Value returns the try for the key that attempts have in contexts, else what the context of the call has.
 func (a *try) Value(key any) any {
-	switch key {
-	case attemptKey{}:
+	if key == (attemptKey{}) {
 		return a
 	}
 	return a.Context.Value(key)
@@ -49,6 +47,9 @@ func (a *try) Value(key any) any {
 func (a *try) id() Attempt { return a.known }
 
 func (a *try) mayRepeat() bool { return a.walk.replayable }
+
+// unsent reports whether the attempt has failed before anything was sent, or not been sent yet.
+func (a *try) unsent() bool { return a.sent.IsZero() }
 
 // begin starts an attempt on the slot.
 func (w *walk) begin(s *slot) *try {
@@ -60,9 +61,10 @@ func (w *walk) begin(s *slot) *try {
 	a.Context, a.cancel = context.WithCancelCause(w.ctx)
 	w.p.mu.Lock()
 	s.cancel = a.cancel
-	doomed := s.doomed != ActionDefault
+	s.cancelled = s.doomed != ActionDefault // before there was a cancel to call
+	doomed := s.cancelled
 	w.p.mu.Unlock()
-	if doomed && s.settled.CompareAndSwap(false, true) { // before it could be cancelled
+	if doomed {
 		a.cancel(ErrSuperseded)
 	}
 	if w.above != nil {
@@ -200,7 +202,7 @@ func (a *try) send() {
 
 // fail ends an attempt before anything was sent.
 func (a *try) fail(err error) {
-	a.unsent, a.err, a.end = true, err, time.Now()
+	a.err, a.end = err, time.Now()
 	if a.req.Body != nil {
 		_ = a.req.Body.Close()
 	}
@@ -223,8 +225,8 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 func (w *walk) judge(a *try) (done bool) {
 	gone, _ := callerGone(w.ctx, w.stopped)
 	if a.err == nil {
-		w.p.commit(a.slot) // before its body is looked at
-		if !a.slot.settled.CompareAndSwap(false, true) && !a.buffer() {
+		cancelled := w.p.commit(a.slot) // before its body is looked at
+		if cancelled && !a.buffer() {
 			a.resp, a.err = nil, ErrSuperseded // it was cancelled as it came, and is not whole
 		}
 	}
@@ -244,7 +246,7 @@ func (w *walk) judge(a *try) (done bool) {
 		return false
 	case a.isLocal():
 		a.verdict = Verdict{Action: ActionNeutral}
-	case a.unsent:
+	case a.unsent():
 		a.verdict = Verdict{Action: ActionRetry}
 	default:
 		a.verdict = w.classify(a)
@@ -274,7 +276,7 @@ func (a *try) isLocal() bool {
 
 // moveOn tells the Transport above how an attempt has ended whose outcome is not, or not at once, that of the call.
 func (w *walk) moveOn(a *try) {
-	if a.sent.IsZero() || w.outer == nil {
+	if a.unsent() || w.outer == nil {
 		return
 	}
 	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.redact(a.err)}

@@ -115,13 +115,13 @@ func DefaultClassifier(o Outcome) Verdict {
 	}
 	status := o.Response.StatusCode
 	switch status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusTooManyRequests:
+		wait, _ := RetryHint(o.Response.Header, o.Now) // 0 if there is none: by the table
+		return Verdict{Action: ActionCooldown, Wait: wait, Reason: "status 429"}
+	case http.StatusServiceUnavailable:
 		wait, hinted := RetryHint(o.Response.Header, o.Now)
-		if !hinted && status == http.StatusServiceUnavailable {
+		if !hinted {
 			return Verdict{Action: ActionRetry, Reason: "status 503"}
-		}
-		if status == http.StatusTooManyRequests {
-			return Verdict{Action: ActionCooldown, Wait: wait, Reason: "status 429"}
 		}
 		return Verdict{Action: ActionCooldown, Wait: wait, Reason: "status 503 with a wait hint"}
 	case http.StatusUnauthorized:
