@@ -113,16 +113,18 @@ func TestC73LosingResponseFreesItsConnection(t *testing.T) {
 	srv := newHostServer(t, false, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/next":
-		case seen.Add(1) == 1:
+		case r.Header.Get("X-Attempt") == "primary":
+			seen.Add(1)
 			<-release
 		default:
+			seen.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, strings.Repeat("x", 100))
 		}
 	})
 	base := srv.transport(t)
 	base.MaxConnsPerHost = 2
-	tr := craceNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: 20 * time.Millisecond}})
+	tr := craceNew(t, hedgerow.Config{Base: contractMark{base}, Hedge: hedgerow.HedgeConfig{Delay: 20 * time.Millisecond}})
 	first := make(chan craceAnswer, 1)
 	req := hostGet(t, srv.URL)
 	go func() { first <- craceCall(tr, req) }()
