@@ -29,7 +29,11 @@ type delays struct {
 	due      atomic.Uint64 // how many more latencies make it due
 	computed atomic.Int64  // Unix time in ns; 0: never
 
-	computing sync.Mutex // held by the one that computes; the others go on with what there is
+	mark atomic.Int64  // what drift compares latencies with, in ns
+	over atomic.Uint64 // how many have been longer since its check began
+
+	computing sync.Mutex // guards the fields below; held by the one that computes, the others go on with what there is
+	drift     drift
 }
 
 // completed takes in the latency of a primary that succeeded, and whether its caller saw the same.
@@ -39,13 +43,21 @@ func (d *delays) completed(now time.Time, latency time.Duration, seen bool) {
 	} else {
 		d.latencies.AddUnseen(now, latency)
 	}
-	d.added.Add(1)
+	d.count(latency)
 }
 
 // censored takes in the age of a primary that was cancelled because a hedge had won: it would have taken longer.
 func (d *delays) censored(now time.Time, age time.Duration) {
 	d.latencies.AddCensored(now, age)
+	d.count(age)
+}
+
+// count counts a latency, or an age, which is above the mark as a rule: the hedge was sent after the delay.
+func (d *delays) count(latency time.Duration) {
 	d.added.Add(1)
+	if int64(latency) > d.mark.Load() {
+		d.over.Add(1)
+	}
 }
 
 // delay returns the hedge delay in force, and whether the endpoint is warming up.
@@ -70,11 +82,17 @@ func (d *delays) stale(now time.Time) bool {
 	return age >= int64(delayMaxAge) || age < 0 || d.added.Load() >= d.due.Load()
 }
 
-// compute learns the delay, or keeps the one there is while there are too few latencies. computing must be held.
+// compute learns the delay, or keeps the one there is while there are too few latencies, also because the service has
+// changed and those from before were dropped. computing must be held.
 func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
-	d.added.Store(0)
+	d.drift.seen += float64(d.added.Swap(0))
 	d.computed.Store(now.UnixNano())
-	if n := d.latencies.Count(now); n < uint64(cfg.WarmupRequests) { //nolint:gosec // validated: not negative
+	n := d.latencies.Count(now)
+	if d.drift.found(now, d.over.Load(), n) {
+		d.latencies.Forget()
+		n = 0
+	}
+	if n < uint64(cfg.WarmupRequests) { //nolint:gosec // validated: not negative
 		d.warming.Store(true)
 		d.due.Store(uint64(cfg.WarmupRequests) - n) //nolint:gosec // validated: not negative
 		return
@@ -83,6 +101,12 @@ func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
 	d.latencies.Survival(now, &s)
 	if delay, ok := fitDelay(&s, cfg, level); ok {
 		d.learned.Store(int64(cfg.clamp(delay)))
+	}
+	if !d.drift.running() {
+		mark := d.learned.Load()
+		d.mark.Store(mark)
+		d.over.Store(0)
+		d.drift.start(now, s.At(time.Duration(mark)), s.Count())
 	}
 	d.due.Store(max(s.Count()/delayGrowth, delayMinGrowth))
 	d.warming.Store(false)

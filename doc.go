@@ -58,6 +58,9 @@
 // from. The hedge delay is the smallest one at or above [HedgeConfig].Quantile at which the hedges that calls ask for
 // fit the budget.
 //
+// When the latest second contradicts the sketch, because too many or too few of its calls take longer than the delay for
+// that to be chance, what was learned before is dropped and learned anew.
+//
 // # Concurrency
 //
 // Everything exported is safe for concurrent use, also [Transport.Register] while calls are running. The Transport

@@ -231,7 +231,7 @@ func TestEstimatedRPS(t *testing.T) {
 	})
 }
 
-// TestDelayFollows changes a service while it is used, and looks at the delays before, and two windows after.
+// TestDelayFollows changes a service while it is used, and looks at the delays before, soon after, and two windows after.
 func TestDelayFollows(t *testing.T) {
 	t.Parallel()
 	const (
@@ -280,16 +280,34 @@ func TestDelayFollows(t *testing.T) {
 				}
 				o := s.run(t)
 				before := o.within(change-10*time.Second, change)
+				soon := o.within(change+8*time.Second, change+12*time.Second)
 				after := o.within(change+2*window, change+2*window+10*time.Second)
 				last := o.within(end-10*time.Second, end)
-				t.Logf("delay %v, then %v, at the end %v; sent %.2f %%", before.delay(), after.delay(), last.delay(), 100*o.sent())
+				t.Logf("delay %v, soon %v, then %v, at the end %v; sent %.2f %%",
+					before.delay(), soon.delay(), after.delay(), last.delay(), 100*o.sent())
 				require.InEpsilon(t, before.unhedged(0.9), before.delay(), 0.06)
+				require.InEpsilon(t, tt.ratio, float64(soon.delay())/float64(before.delay()), 0.15)
 				require.InEpsilon(t, tt.ratio, float64(after.delay())/float64(before.delay()), 0.06)
 				require.InEpsilon(t, tt.again, float64(last.delay())/float64(before.delay()), 0.06)
 				o.requireBudget(t, 0.10, simCap(0.10, 1.2*rate))
 				if tt.again == tt.ratio {
 					require.InDelta(t, 0.098, last.within(0, end).sent(), 0.03, "hedging goes on")
 				}
+			})
+		})
+	}
+}
+
+// TestNoDrift shows that nothing is forgotten of a service that stays as it is: only the first calls are made while
+// warming up.
+func TestNoDrift(t *testing.T) {
+	t.Parallel()
+	for name, rate := range map[string]float64{"slow": 5, "usual": 500, "fast": 5000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := simulation{seed: 8, calls: 50_000, rate: rate, service: simWorkload()}
+				require.Less(t, s.run(t).stats.Total.Warmup, uint64(20+0.3*rate), "those of the first moment")
 			})
 		})
 	}

@@ -72,6 +72,14 @@ func (b *buckets) reset() {
 	b.previous.reset()
 }
 
+// forget drops the samples of kind k from both generations. The range in use stays as it is.
+func (b *buckets) forget(k kind) {
+	for _, g := range []*generation{&b.current, &b.previous} {
+		clear(g.counts[k])
+		g.total[k] = 0
+	}
+}
+
 // total returns the number of samples of kind k.
 func (b *buckets) total(k kind) uint64 {
 	return b.current.total[k] + b.previous.total[k]

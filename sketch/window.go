@@ -104,6 +104,14 @@ func (w *Window) Observe(now time.Time, d time.Duration) {
 	w.counts.add(i, observed)
 }
 
+// Forget drops the samples behind [Window.Survival], completed and censored. How long callers waited is kept.
+func (w *Window) Forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts.forget(completed)
+	w.counts.forget(censored)
+}
+
 // Count returns the number of live samples, completed and censored.
 func (w *Window) Count(now time.Time) uint64 {
 	w.mu.Lock()

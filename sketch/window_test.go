@@ -121,6 +121,36 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestForget drops what survival is estimated from, of both generations, and nothing of what callers saw.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	w := newWindow(t, 0.01, 10*time.Second)
+	w.Forget()
+	w.Add(epoch, 5*ms)
+	w.AddCensored(epoch, 7*ms)
+	later := epoch.Add(10 * time.Second)
+	w.Add(later, 6*ms)
+	w.AddUnseen(later, 8*ms)
+	w.Observe(later, 9*ms)
+	w.Forget()
+	require.Zero(t, w.Count(later))
+	var s sketch.Survival
+	w.Survival(later, &s)
+	require.Zero(t, s.Count())
+	got, n := quantiles(w, later, 0, 1)
+	require.EqualValues(t, 3, n)
+	require.InEpsilon(t, 5*ms, got[0], 0.01)
+	require.InEpsilon(t, 9*ms, got[1], 0.01)
+
+	w.Add(later, 40*ms)
+	w.Survival(later, &s)
+	require.EqualValues(t, 1, s.Count())
+	median, ok := s.Quantile(0.5)
+	require.True(t, ok)
+	require.InEpsilon(t, 40*ms, median, 0.02)
+	require.InDelta(t, 1, s.At(30*ms), 0)
+}
+
 func TestGreatestWidthNeverRotates(t *testing.T) {
 	t.Parallel()
 	w := newWindow(t, 0.01, math.MaxInt64-1)
