@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -143,6 +144,10 @@ func (b *emptyBody) Close() error { return b.rc.Close() }
 // A sentBody is the body of an attempt's request, in all its copies: net/http has one made by GetBody when it sends a request
 // again. It can be closed while the base transport reads it, because its attempt is superfluous: an HTTP/1.1 attempt that
 // blocks in Read does not see its context end (go.dev/issue/78555). It also remembers whether the body itself has failed.
+//
+// GetBody is to return a new copy. There are clients whose GetBody rewinds the one reader they have and returns that
+// again. So it is called while no other attempt of the call reads; if it has returned what one of them had, that one gets
+// nothing more to send.
 type sentBody struct {
 	memory bool  // reads cannot block, so that Close waits for the one in progress: the bytes are the caller's again
 	want   int64 // its length; not positive: unknown
@@ -190,11 +195,61 @@ func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 func (b *sentBody) end() {
 	b.mu.Lock()
 	b.closed = true
-	copies := b.copies
 	b.mu.Unlock()
-	for _, c := range copies {
+	for _, c := range b.all() {
 		closeQuietly(c)
 	}
+}
+
+// all returns the copies. b may be nil.
+func (b *sentBody) all() []*requestBody {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.copies)
+}
+
+// seize leaves b without what it has not read yet, which belongs to another attempt now, its Close included. b may be nil.
+func (b *sentBody) seize() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, c := range b.copies {
+		c.seized.Store(true)
+		if c.closed.CompareAndSwap(false, true) {
+			b.failed.Store(true) // which says nothing of the host
+		}
+	}
+}
+
+// getBody calls the GetBody of req, whose body the attempts with the bodies in sent may be reading; nil ones have none, or
+// one that is sent as it is.
+func getBody(req *http.Request, sent ...*sentBody) (io.ReadCloser, error) {
+	for _, b := range sent {
+		for _, c := range b.all() {
+			if c.pause() {
+				defer c.reading.Unlock()
+			}
+		}
+	}
+	body, err := req.GetBody()
+	if err == nil && body != nil && sameBody(body, req.Body) {
+		for _, b := range sent {
+			b.seize()
+		}
+	}
+	return body, err
+}
+
+// sameBody reports whether a and b are one body, or wrap one reader.
+func sameBody(a, b io.ReadCloser) bool {
+	v := reflect.ValueOf(a)
+	return v.Type() == reflect.TypeOf(b) && v.Type().Size() > 0 && v.Comparable() && a == b
 }
 
 // A requestBody is one copy of a sentBody. It closes the user's body once.
@@ -203,25 +258,42 @@ type requestBody struct {
 	rc     io.ReadCloser
 	got    int64 // bytes read
 	closed atomic.Bool
+	seized atomic.Bool
 
-	reading sync.Mutex // held by a Read from memory
+	reading sync.Mutex // held by a Read
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
-	if b.of.memory {
-		b.reading.Lock()
-		defer b.reading.Unlock()
-	}
+	b.reading.Lock()
+	defer b.reading.Unlock()
 	if b.closed.Load() {
 		return 0, errBodyClosed
 	}
 	n, err := b.rc.Read(p)
+	if b.seized.Load() {
+		return 0, errBodyClosed // there is no telling what it has read
+	}
 	b.got += int64(n)
 	fails := err != nil && err != io.EOF && !b.closed.Load()
 	if fails || b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) {
 		b.of.failed.Store(true) // net/http refuses a body of another length as well
 	}
 	return n, err
+}
+
+// pauseTries is how often pause tries: many times what a Read from memory takes.
+const pauseTries = 1000
+
+// pause keeps b from being read, until reading is unlocked, and reports whether it does. A Read that blocks goes on: it is
+// of no memory that two attempts could share.
+func (b *requestBody) pause() bool {
+	for range pauseTries {
+		if b.reading.TryLock() {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
 }
 
 func (b *requestBody) Close() error {

@@ -162,12 +162,13 @@ func (w *walk) hand(a *try) (*http.Response, error) {
 }
 
 // deliver makes the response the caller's. It holds its slot until the body ends, at the latest until the caller's context
-// does.
+// does. An upgraded connection outlives that context.
 func (a *try) deliver() {
-	conn, upgraded := a.resp.Body.(io.ReadWriteCloser)
+	conn, writable := a.resp.Body.(io.ReadWriteCloser)
 	switch {
-	case upgraded && a.resp.StatusCode == http.StatusSwitchingProtocols:
+	case writable && a.resp.StatusCode == http.StatusSwitchingProtocols:
 		a.resp.Body = upgradedBody(&a.body, conn)
+		return
 	case bodiless(a.resp):
 		a.release(nil)
 		return

@@ -118,7 +118,8 @@ type Resource struct {
 	Upstream string
 	// Proxy is the resource's own; zero: as the base transport says. It needs an [http.Transport] under the pool.
 	Proxy Proxy
-	// Base carries the attempts on this resource; nil: the RoundTripper under the pool. Not together with Proxy.
+	// Base carries the attempts on this resource; nil: the RoundTripper under the pool. Not together with Proxy. A base that
+	// follows redirects takes the credential along, to other hosts too: that is for the http.Client above.
 	Base http.RoundTripper
 	// MaxInFlight bounds the attempts at one time, each to the end of its response body; zero: unlimited.
 	MaxInFlight int

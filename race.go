@@ -56,9 +56,9 @@ func newRace(c *call) *race {
 	r.begin(a)
 	if c.t.shares && !c.t.detach {
 		r.sent = *c.req.WithContext(a)
-		a.own(&r.sent, false)
+		a.own(&r.sent, true)
 	} else {
-		a.own(c.req.Clone(a), c.t.detach) // the base may change it, or still read it after RoundTrip has returned
+		a.own(c.req.Clone(a), true) // the base may change it
 	}
 	return r
 }
@@ -159,6 +159,17 @@ func (r *race) setTimerLocked() {
 	if !r.over.Load() && !making && int(r.sends) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
 		r.timer.Reset(time.Until(r.at(r.dueLocked())))
 	}
+}
+
+// bodies returns the request bodies of the attempts so far.
+func (r *race) bodies() []*sentBody {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := []*sentBody{r.primary.reqBody}
+	for _, h := range r.contest.hedges {
+		all = append(all, h.reqBody)
+	}
+	return all
 }
 
 // startLocked puts a hedge in flight. With a pool beneath it counts when the pool has a resource for it. mu must be held.

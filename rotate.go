@@ -31,10 +31,11 @@ type walk struct {
 
 	last      *try // the latest attempt that got a response, which is kept
 	lastCode  int
-	lastError error // of the latest attempt
-	sibling   bool  // lastError is what a sibling's verdict said
-	now       *try  // the latest attempt
-	sends     int   // attempts that were sent
+	lastError error     // of the latest attempt
+	sibling   bool      // lastError is what a sibling's verdict said
+	now       *try      // the latest attempt
+	body      *sentBody // of its request; nil: it has none, or one in memory
+	sends     int       // attempts that were sent
 
 	first     try
 	firstSlot slot // its slot

@@ -86,7 +86,7 @@ func (a *try) make() error {
 	w, s := a.walk, a.slot.spec
 	a.req = *w.req.WithContext(a)
 	if w.attempts > 1 && hasBody(w.req) {
-		body, err := w.req.GetBody()
+		body, err := getBody(w.req, w.body) // a server that answers early has left it half read
 		if err != nil || body == nil {
 			a.release(nil)
 			w.attempts--
@@ -102,6 +102,7 @@ func (a *try) make() error {
 		a.own = &sentBody{want: a.req.ContentLength}
 		a.own.take(&a.req)
 	}
+	w.body = a.own
 	a.plain = w.via.plain
 	if s.Base != nil {
 		_, a.plain = s.Base.(*http.Transport)
