@@ -78,6 +78,14 @@ bench: $(BIN)/benchstat ## Run the root module's benchmarks into NEW, and compar
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee "$(NEW)"
 	@if [ -f "$(OLD)" ] && [ "$(OLD)" != "$(NEW)" ]; then $(BIN)/benchstat "$(OLD)" "$(NEW)"; else $(BIN)/benchstat "$(NEW)"; fi
 
+.PHONY: overhead
+overhead: ## Measure what hedgerow and its peers cost, in one run
+	@cd bench && go run ./overhead
+
+.PHONY: tail
+tail: ## Simulate services with tails, and rewrite docs/tail and the README's table
+	@cd bench && go test -count=1 -timeout 60m -v -run '^TestSimulation$$' ./tail -update
+
 .PHONY: api
 api: ## Compare the public API with its goldens (rewrite them: go test -run '^TestAPI$$' . -update)
 	@go test -run '^TestAPI$$' -count=1 -v .

@@ -1,9 +1,8 @@
-// Package bench compares hedgerow with other Go libraries that hedge HTTP calls, in turns and over the same base, so
-// that what counts is ratios and not the machine. It is a module of its own, because of what it depends on.
+// Package bench compares hedgerow with other Go libraries that hedge HTTP calls, in turns and on the same work, so that
+// what counts is ratios and not the machine. It is a module of its own, because of what it depends on.
 //
-//	go test ./...                                   # checks the ratios
-//	go test -v -run 'TestOverhead|TestPassThrough'  # and prints them
-//	go test -bench . -benchmem                      # the same as benchmarks, in one process
+//	go run ./overhead   # what a call costs over no network and over loopback, and what a hedge costs
+//	go test ./...       # checks the ratios in a short mode
 //
-// It holds tests only.
+// Command overhead measures what hedging costs, tail what it is good for. Each says more in its own documentation.
 package bench
