@@ -35,6 +35,7 @@ var (
 	errNilHeader  = errors.New("hedgerow: nil Request.Header")
 	errNoHost     = errors.New("hedgerow: no host in Request.URL")
 	errNoOutcome  = errors.New("hedgerow: base RoundTripper returned neither a response nor an error")
+	errBodyShared = errors.New("hedgerow: Request.GetBody returned the body that another attempt is sending")
 	errBodyClosed = errors.New("hedgerow: read of a request body after Close")
 	errBystander  = errors.New("hedgerow: connection closed by the end of another attempt")
 	errGoexit     = errors.New("hedgerow: attempt ended by runtime.Goexit in the base RoundTripper")

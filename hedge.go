@@ -258,7 +258,7 @@ func (h *hedging) make() {
 	}()
 	req := r.req.Clone(a)
 	if hasBody(req) {
-		body, err := getBody(r.req, r.bodies()...)
+		body, err := hedgeBody(r.req, r.bodies())
 		if err != nil || body == nil {
 			h.reason, h.refused = SkipBody, true
 			return

@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -61,86 +62,73 @@ func sharedAnswer(req *http.Request, status int, body string) *http.Response {
 	}
 }
 
-// TestHedgeOfASharedBody makes hedges while the primary has sent half of its body. Whatever GetBody does, no attempt sends
-// other bytes than the caller's: an upload that has lost its reader fails.
+// TestHedgeOfASharedBody asks for hedges while the primary has sent half of its body, and when it has sent all of it. A
+// hedge that could only be had by taking the primary's body away is refused; the primary goes on where it was.
 func TestHedgeOfASharedBody(t *testing.T) {
 	t.Parallel()
 	for name, set := range sharedBodies() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			made := make(chan struct{})
-			primary := make(chan error, 1)
-			base := roundTrip(func(req *http.Request) (*http.Response, error) {
-				a, _ := hedgerow.AttemptFromContext(req.Context())
-				if a.Kind == hedgerow.AttemptHedge {
-					close(made)
-					body, err := io.ReadAll(req.Body)
-					return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
-				}
-				half := make([]byte, len(sharedPayload)/2)
-				if _, err := io.ReadFull(req.Body, half); err != nil {
-					return nil, err
-				}
-				<-made
-				rest, err := io.ReadAll(req.Body)
-				if body := string(half) + string(rest); err == nil && body != sharedPayload {
-					err = errors.New("sent " + body)
-				} else if err != nil {
-					err = nil // it was not sent
-				}
-				primary <- err
-				<-req.Context().Done()
-				return nil, req.Context().Err()
-			})
-			tr, err := hedgerow.New(hedgerow.Config{
-				Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
-			})
-			require.NoError(t, err)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://shared.test/", nil)
-			require.NoError(t, err)
-			req.ContentLength = int64(len(sharedPayload))
-			req.Header.Set("Idempotency-Key", "k1")
-			set(req)
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
-			require.Equal(t, sharedPayload, contractRead(t, resp))
-			require.NoError(t, contractTimeout(t, primary, "the primary"))
+			for _, late := range []bool{false, true} {
+				asked, made := make(chan struct{}), make(chan struct{})
+				primary := make(chan string, 1)
+				base := roundTrip(func(req *http.Request) (*http.Response, error) {
+					a, _ := hedgerow.AttemptFromContext(req.Context())
+					if a.Kind == hedgerow.AttemptHedge {
+						close(made)
+						body, err := io.ReadAll(req.Body)
+						<-asked
+						return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
+					}
+					half := make([]byte, len(sharedPayload)/2)
+					if _, err := io.ReadFull(req.Body, half); err != nil {
+						return nil, err
+					}
+					select { // of the hedge, whichever comes
+					case <-asked:
+					case <-made:
+						close(asked)
+					}
+					rest := make([]byte, len(sharedPayload)-len(half))
+					_, err := io.ReadFull(req.Body, rest)
+					if late { // net/http looks for the end when it has all it wants
+						<-made
+						_, err = req.Body.Read(make([]byte, 1))
+						if _, again := req.GetBody(); (again == nil) != (name == "a copy") { // as for a connection that was lost
+							err = errors.New("the hedge's body was rewound")
+						}
+					}
+					_ = req.Body.Close()
+					if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
+						primary <- err.Error()
+					} else {
+						primary <- string(half) + string(rest)
+					}
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+					Hooks: hedgerow.Hooks{HedgeSkipped: func(_ context.Context, e hedgerow.SkipEvent) {
+						if e.Reason == hedgerow.SkipBody {
+							close(asked)
+						}
+					}},
+				})
+				require.NoError(t, err)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://shared.test/", nil)
+				require.NoError(t, err)
+				req.ContentLength = int64(len(sharedPayload))
+				req.Header.Set("Idempotency-Key", "k1")
+				set(req)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, sharedPayload, contractRead(t, resp))
+				require.Equal(t, sharedPayload, contractTimeout(t, primary, "the primary"))
+				require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
+			}
 		})
 	}
-}
-
-// TestSharedBodyLost shows that an upload which has lost its reader to a hedge says nothing of the host.
-func TestSharedBodyLost(t *testing.T) {
-	t.Parallel()
-	made, failed := make(chan struct{}), make(chan struct{})
-	tr, err := hedgerow.New(hedgerow.Config{
-		Base: roundTrip(func(req *http.Request) (*http.Response, error) {
-			a, _ := hedgerow.AttemptFromContext(req.Context())
-			if a.Kind == hedgerow.AttemptPrimary {
-				<-made
-				defer close(failed)
-				_, err := io.ReadAll(req.Body)
-				return nil, err
-			}
-			close(made)
-			<-failed
-			body, err := io.ReadAll(req.Body)
-			return sharedAnswer(req, http.StatusOK, string(body)), err
-		}),
-		Hedge:   hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
-		Breaker: hedgerow.BreakerConfig{MinSamples: 1, ErrorRateThreshold: 0.1},
-	})
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://shared.test/", nil)
-	require.NoError(t, err)
-	req.ContentLength = int64(len(sharedPayload))
-	req.Header.Set("Idempotency-Key", "k1")
-	sharedBodies()["the same body"](req)
-	resp, err := tr.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, sharedPayload, contractRead(t, resp))
-	require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
-	require.Equal(t, hedgerow.CircuitClosed, tr.Circuit(hedgerow.CircuitHost, hedgerow.EndpointKey{Host: "shared.test"}))
 }
 
 // TestRepeatOfASharedBody has a server refuse a call while its body is still being sent. The pool's next attempt sends it
@@ -153,41 +141,75 @@ func TestRepeatOfASharedBody(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			next, rest := make(chan struct{}), make(chan error, 1)
-			base := roundTrip(func(req *http.Request) (*http.Response, error) {
-				a, _ := hedgerow.AttemptFromContext(req.Context())
-				if a.Number > 0 {
-					close(next)
-					if err := <-rest; err != nil {
-						return nil, err
-					}
-					body, err := io.ReadAll(req.Body)
-					return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
-				}
-				if _, err := io.ReadFull(req.Body, make([]byte, len(sharedPayload)/2)); err != nil {
-					return nil, err
-				}
-				go func() {
-					<-next
-					if more, err := io.ReadAll(req.Body); err == nil && string(more) != sharedPayload[len(sharedPayload)/2:] {
-						rest <- errors.New("the refused attempt went on with " + string(more))
-					}
-					_ = req.Body.Close()
-					close(rest)
-				}()
-				return sharedAnswer(req, http.StatusTooManyRequests, ""), nil
-			})
 			pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}})
 			require.NoError(t, err)
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://shared.test/", nil)
 			require.NoError(t, err)
 			req.ContentLength = int64(len(sharedPayload))
 			set(req)
-			resp, err := pool.Wrap(base).RoundTrip(req)
+			resp, err := pool.Wrap(refusedEarly()).RoundTrip(req)
 			require.NoError(t, err)
 			require.Equal(t, sharedPayload, contractRead(t, resp))
 			require.Equal(t, http.StatusOK, resp.StatusCode)
 		})
+	}
+}
+
+// refusedEarly is a base that refuses the first attempt when it has read half of the body, and goes on reading when the next
+// one has come.
+func refusedEarly() http.RoundTripper {
+	next, rest := make(chan struct{}), make(chan error, 1)
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		a, _ := hedgerow.AttemptFromContext(req.Context())
+		if a.Number > 0 {
+			close(next)
+			if err := <-rest; err != nil {
+				return nil, err
+			}
+			body, err := io.ReadAll(req.Body)
+			return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
+		}
+		if _, err := io.ReadFull(req.Body, make([]byte, len(sharedPayload)/2)); err != nil {
+			return nil, err
+		}
+		go func() {
+			<-next
+			if more, err := io.ReadAll(req.Body); err == nil && string(more) != sharedPayload[len(sharedPayload)/2:] {
+				rest <- errors.New("the refused attempt went on with " + string(more))
+			}
+			_ = req.Body.Close()
+			close(rest)
+		}()
+		return sharedAnswer(req, http.StatusTooManyRequests, ""), nil
+	})
+}
+
+// TestRepeatOfASharedBodyBeneathATransport is the same with a Transport above the pool, which has wrapped the body: for a call
+// that is hedged, and for one that is not.
+func TestRepeatOfASharedBodyBeneathATransport(t *testing.T) {
+	t.Parallel()
+	for name, set := range sharedBodies() {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			if name == "the same reader" && method == http.MethodPost {
+				continue // it is sent as it is
+			}
+			t.Run(method+" "+name, func(t *testing.T) {
+				t.Parallel()
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}})
+				require.NoError(t, err)
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: pool.Wrap(refusedEarly()), Hedge: hedgerow.HedgeConfig{Delay: time.Hour},
+				})
+				require.NoError(t, err)
+				req, err := http.NewRequestWithContext(t.Context(), method, "http://shared.test/", nil)
+				require.NoError(t, err)
+				req.ContentLength = int64(len(sharedPayload))
+				set(req)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, sharedPayload, contractRead(t, resp))
+			})
+		}
 	}
 }
 

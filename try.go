@@ -86,7 +86,7 @@ func (a *try) make() error {
 	w, s := a.walk, a.slot.spec
 	a.req = *w.req.WithContext(a)
 	if w.attempts > 1 && hasBody(w.req) {
-		body, err := getBody(w.req, w.body) // a server that answers early has left it half read
+		body, err := w.body.again(w.req.GetBody) // a server that answers early has left it half read
 		if err != nil || body == nil {
 			a.release(nil)
 			w.attempts--

@@ -30,7 +30,7 @@ func TestPoolRotatesOnStatus(t *testing.T) {
 					Hosts: []string{srv.Host()}, Strategy: hedgerow.PrimaryBackup, Resources: bed.SpentAndGood(),
 				})
 				tr := bed.New(t, hedgerow.Config{Base: pool.Wrap(srv.Base)})
-				write := newClient(&http.Client{Transport: ownBody{tr}}, srv.URL+writeProcedure, opt)
+				write := newClient(&http.Client{Transport: tr}, srv.URL+writeProcedure, opt)
 
 				requireEcho(t, write, large)
 				require.EqualValues(t, 1, s.writes.Load())
@@ -86,7 +86,7 @@ func TestPoolRotatesOnCode(t *testing.T) {
 					Classifier: byGRPCStatus, Peek: isGRPC, PeekBody: 1,
 				})
 				tr := bed.New(t, hedgerow.Config{Base: pool.Wrap(srv.Base)})
-				write := newClient(&http.Client{Transport: ownBody{tr}}, srv.URL+writeProcedure, opt)
+				write := newClient(&http.Client{Transport: tr}, srv.URL+writeProcedure, opt)
 				requireEcho(t, write, large)
 				bed.RequireRotated(t, tr, pool)
 			})

@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 		srv := bed.Serve(t, proto, newService().handler())
 		tr := bed.New(t, hedgerow.Config{Base: srv.Base})
 		idempotent(t, tr, failProcedure)
-		fail := newClient(&http.Client{Transport: ownBody{tr}}, srv.URL+failProcedure, opt)
+		fail := newClient(&http.Client{Transport: tr}, srv.URL+failProcedure, opt)
 		for _, code := range []connect.Code{
 			connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeNotFound, connect.CodeUnauthenticated,
 		} {

@@ -1,0 +1,294 @@
+package hedgerow
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A sentBody is the body of an attempt's request, in all its copies: net/http has one made by GetBody when it sends a request
+// again. It can be closed while the base transport reads it, because its attempt is superfluous: an HTTP/1.1 attempt that
+// blocks in Read does not see its context end (go.dev/issue/78555). It also remembers whether the body itself has failed.
+//
+// GetBody is to return a new copy. There are clients whose GetBody rewinds the one reader they have and returns that
+// again: see [sentBody.again] and [hedgeBody].
+type sentBody struct {
+	memory bool  // reads cannot block, so that Close waits for the one in progress: the bytes are the caller's again
+	want   int64 // its length; not positive: unknown
+	failed atomic.Bool
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	copies []*requestBody
+}
+
+// take makes the body of req, and what its GetBody returns, parts of b. req is the attempt's own.
+func (b *sentBody) take(req *http.Request) {
+	body, err := b.add(req.Body)
+	if err != nil {
+		return // it is closed, and so was the body
+	}
+	req.Body = body
+	if get := req.GetBody; get != nil {
+		req.GetBody = func() (io.ReadCloser, error) {
+			if b.over() {
+				return nil, errBodyClosed
+			}
+			rc, err := b.again(get)
+			if err != nil || rc == nil {
+				return rc, err
+			}
+			return b.add(rc)
+		}
+	}
+}
+
+func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
+	c := &requestBody{of: b, rc: rc}
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.copies = append(b.copies, c)
+	}
+	b.mu.Unlock()
+	if closed {
+		closeQuietly(rc)
+		return nil, errBodyClosed
+	}
+	return c, nil
+}
+
+func (b *sentBody) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// all returns the copies. b may be nil.
+func (b *sentBody) all() []*requestBody {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.copies)
+}
+
+// refuse lets no more copies be made.
+func (b *sentBody) refuse() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
+// end closes all copies, and those that are still to come.
+func (b *sentBody) end() {
+	b.refuse()
+	for _, c := range b.all() {
+		closeQuietly(c)
+	}
+}
+
+// again calls get for a body to send in place of the copies in b, which nobody waits for any more. If it is what one of them
+// reads, that one gets nothing more of it. b may be nil.
+func (b *sentBody) again(get func() (io.ReadCloser, error)) (body io.ReadCloser, err error) {
+	var shared []*requestBody
+	copies := b.all()
+	quiet := paused(copies, func(bool) {
+		body, err = get()
+		shared = sharing(copies, body)
+		for _, c := range shared {
+			c.seize()
+		}
+	})
+	if quiet || len(shared) == 0 {
+		return body, err
+	}
+	return getQuietly(shared, get)
+}
+
+// hedgeBody calls the GetBody of req for another attempt beside those with the bodies in sent. A body that one of them is
+// still sending is put back to where it was, and there is none for another attempt.
+func hedgeBody(req *http.Request, sent []*sentBody) (body io.ReadCloser, err error) {
+	var copies, shared []*requestBody
+	for _, b := range sent {
+		copies = append(copies, b.all()...)
+	}
+	quiet := paused(copies, func(quiet bool) {
+		body, err = req.GetBody()
+		shared = sharing(copies, body)
+		for _, c := range shared {
+			if !quiet || !c.unfinished() {
+				continue
+			}
+			if _, lost := io.CopyN(io.Discard, body, c.got); lost != nil {
+				c.seize()
+			}
+			body, err = nil, errBodyShared
+			return
+		}
+		for _, c := range shared {
+			c.seize()
+			c.of.refuse() // net/http must not rewind it for that attempt
+		}
+	})
+	if quiet || len(shared) == 0 {
+		return body, err
+	}
+	return getQuietly(shared, req.GetBody)
+}
+
+// getQuietly calls get when the copies, one of which it has rewound in the middle of a Read, are not read any more.
+func getQuietly(copies []*requestBody, get func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	for _, c := range copies {
+		if !c.waitQuiet() {
+			return nil, errBodyShared
+		}
+	}
+	return get()
+}
+
+// sharing returns those of the copies that body is one with.
+func sharing(copies []*requestBody, body io.ReadCloser) []*requestBody {
+	if body == nil {
+		return nil
+	}
+	var shared []*requestBody
+	for _, c := range copies {
+		if sameBody(body, c.rc) {
+			shared = append(shared, c)
+		}
+	}
+	return shared
+}
+
+// sameBody reports whether a and b are one body, or wrap one reader.
+func sameBody(a, b io.ReadCloser) bool {
+	v := reflect.ValueOf(a)
+	return v.Type() == reflect.TypeOf(b) && v.Type().Size() > 0 && v.Comparable() && a == b
+}
+
+// A requestBody is one copy of a sentBody. It closes the user's body once.
+type requestBody struct {
+	of     *sentBody
+	rc     io.ReadCloser
+	closed atomic.Bool
+	seized atomic.Bool // rc is another copy's, its Close included
+
+	reading sync.Mutex // held by a Read; guards got
+	got     int64      // bytes read
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	switch {
+	case b.seized.Load() && b.got == b.of.want:
+		return 0, io.EOF // it has been sent, but for net/http's look at the end
+	case b.seized.Load():
+		b.of.failed.Store(true) // which says nothing of the host
+		return 0, errBodyClosed
+	case b.closed.Load():
+		return 0, errBodyClosed
+	}
+	n, err := b.rc.Read(p)
+	if b.seized.Load() {
+		b.of.failed.Store(true)
+		return 0, errBodyClosed // there is no telling what it has read
+	}
+	b.got += int64(n)
+	fails := err != nil && err != io.EOF && !b.closed.Load()
+	if fails || b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) {
+		b.of.failed.Store(true) // net/http refuses a body of another length as well
+	}
+	return n, err
+}
+
+func (b *requestBody) Close() error {
+	if !b.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	if b.of.memory {
+		b.reading.Lock()
+		defer b.reading.Unlock()
+	}
+	return b.rc.Close()
+}
+
+// unfinished reports whether the base transport may want more of b. reading must be held.
+func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.of.want }
+
+// seize leaves b with what it has read so far.
+func (b *requestBody) seize() {
+	b.seized.Store(true)
+	b.closed.Store(true)
+}
+
+const (
+	pauseTries = 1000 // many times what a Read from memory takes
+	quietTries = 100  // milliseconds
+)
+
+// paused calls do while copies are not being read, and reports whether it could keep all from it. A Read that blocks is not
+// waited for: it is of no memory that two attempts could share.
+func paused(copies []*requestBody, do func(quiet bool)) (quiet bool) {
+	quiet = true
+	for _, c := range copies {
+		if c.pause() {
+			defer c.reading.Unlock()
+		} else {
+			quiet = false
+		}
+	}
+	do(quiet)
+	return quiet
+}
+
+func (b *requestBody) pause() bool {
+	for range pauseTries {
+		if b.reading.TryLock() {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// waitQuiet waits for a Read in progress, which is of memory, and reports whether it has ended.
+func (b *requestBody) waitQuiet() bool {
+	for range quietTries {
+		if b.reading.TryLock() {
+			b.reading.Unlock()
+			return true
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
+}
+
+// closeQuietly closes what nobody wants to hear of any more, in a goroutine where a panic would end the process.
+func closeQuietly(c io.Closer) {
+	defer ignorePanic()
+	_ = c.Close()
+}
+
+// inMemory reports whether body is one that http.NewRequest made of a reader that cannot block or fail. Wrapped, it would
+// make net/http send the headers in a packet of their own.
+func inMemory(body io.ReadCloser) bool {
+	t := reflect.TypeOf(body)
+	if t != reflect.TypeOf(io.NopCloser(nil)) && t != reflect.TypeOf(io.NopCloser(new(bytes.Buffer))) {
+		return false
+	}
+	switch reflect.ValueOf(body).Field(0).Interface().(type) {
+	case *bytes.Buffer, *bytes.Reader, *strings.Reader:
+		return true
+	}
+	return false
+}
