@@ -166,6 +166,7 @@ func (a *attempt) supersede() {
 	case a.reqBody.memory:
 		a.reqBody.end()
 	default:
+		a.reqBody.refuse()
 		go a.reqBody.end() // it is the user's, and may block
 	}
 	if a.peeking.Load() {

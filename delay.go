@@ -30,7 +30,7 @@ type delays struct {
 	computed atomic.Int64  // Unix time in ns; 0: never
 
 	mark atomic.Int64  // what drift compares latencies with, in ns
-	over atomic.Uint64 // how many have been longer since its check began
+	over atomic.Uint64 // how many have been longer than it was then
 
 	computing sync.Mutex // guards the fields below; held by the one that computes, the others go on with what there is
 	drift     drift
@@ -88,7 +88,7 @@ func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
 	d.drift.seen += float64(d.added.Swap(0))
 	d.computed.Store(now.UnixNano())
 	n := d.latencies.Count(now)
-	if d.drift.found(now, d.over.Load(), n) {
+	if d.drift.found(now, d.over.Load(), n) && cfg.WarmupRequests <= driftLast { // else it would take long to learn anew
 		d.latencies.Forget()
 		n = 0
 	}
@@ -103,10 +103,9 @@ func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
 		d.learned.Store(int64(cfg.clamp(delay)))
 	}
 	if !d.drift.running() {
-		mark := d.learned.Load()
-		d.mark.Store(mark)
-		d.over.Store(0)
-		d.drift.start(now, s.At(time.Duration(mark)), s.Count())
+		mark := s.Ceil(time.Duration(d.learned.Load())) // between bounds a share is an estimate
+		d.mark.Store(int64(mark))
+		d.drift.start(now, s.At(mark), s.Count(), d.over.Load())
 	}
 	d.due.Store(max(s.Count()/delayGrowth, delayMinGrowth))
 	d.warming.Store(false)
@@ -129,15 +128,21 @@ func (c HedgeConfig) clamp(d time.Duration) time.Duration {
 //
 // When more primaries hang than the budget has hedges for, no delay fits. Then it is the smallest one that asks for no
 // more than the greatest does: to wait longer would help none of them, and the ages at which they are cut off, from
-// which the next delay is learned, would grow without end. It is false if no primary has completed.
+// which the next delay is learned, would grow without end. So it is where the quantile lies above all that was seen to
+// complete: hedges cut off what takes longer, and a smaller delay would never let it be seen. It is false if no primary
+// has completed.
 func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) (time.Duration, bool) {
 	high := s.Max()
 	if s.At(high) == 1 {
 		return 0, false
 	}
 	share := cfg.BudgetPercent / 100 * (1 - budgetReserve*max(0, 1-2*level))
-	share = max(share, asked(s, high, cfg.MaxHedges)+1e-9) // and a rounding error
+	least := asked(s, high, cfg.MaxHedges) + 1e-9 // and a rounding error
+	share = max(share, least)
 	low, ok := s.Quantile(cfg.Quantile)
+	if !ok {
+		share = least
+	}
 	if ok && asked(s, low, cfg.MaxHedges) <= share {
 		return low, true
 	}

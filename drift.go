@@ -22,36 +22,52 @@ const (
 // that covers a minute would otherwise need most of it to notice that a service has become four times slower; until
 // then nearly every call would ask for a hedge, and the budget refuse them at random.
 //
+// It takes two checks in a row that say the same: a service that is slow for a moment every few seconds is best known by
+// all of them.
+//
 // It has no lock. The zero value has no check running.
 type drift struct {
-	began time.Time // of the check that is running; zero: none is
-	share float64   // of the samples that are longer than the mark, by the sketch
-	of    float64   // samples in the sketch when it said so
-	seen  float64   // samples since
+	began   time.Time // of the check that is running; zero: none is
+	share   float64   // of the samples that are longer than the mark, by the sketch
+	of      float64   // samples in the sketch when it said so
+	seen    float64   // samples since the check began
+	over    uint64    // how many had been longer than the mark by then
+	leaning int       // what the check before has said: 1, too many were, -1, too few; 0: nothing, or there was none
 }
 
-// start begins a check: of so many samples that share is longer than the mark.
-func (d *drift) start(now time.Time, share float64, of uint64) {
-	*d = drift{began: now, share: share, of: float64(of)}
+// start begins to check: of so many samples that share is longer than the mark, as over were so far.
+func (d *drift) start(now time.Time, share float64, of, over uint64) {
+	*d = drift{began: now, share: share, of: float64(of), over: over}
 }
 
 // running reports whether a check is.
 func (d *drift) running() bool { return !d.began.IsZero() }
 
-// found reports whether the latest samples, of which over are longer than the mark, contradict the rest of the live ones,
-// which ends the check. So does having looked at enough of them.
+// found reports whether the latest samples, of which over are longer than the mark so far, contradict the rest of the live
+// ones. Then no check is running any more, nor is it when enough of them were seen.
 func (d *drift) found(now time.Time, over, live uint64) bool {
 	age := now.Sub(d.began)
 	if !d.running() || age >= 0 && (age < driftAge || d.seen < driftFirst) {
 		return false
 	}
-	off := float64(over) - d.seen*d.share
+	off := float64(over-d.over) - d.seen*d.share
 	variance := d.seen * d.share * (1 - d.share) * (1 + d.seen/d.of)
+	before := d.leaning
+	switch {
+	case age < 0 || float64(live) < 2*d.seen: // the clock was set back, or the latest ones outvote the others anyway
+		*d = drift{}
 	// One more, so that a share of nearly nothing is not contradicted by a handful.
-	contradicted := off*off > driftLimit*driftLimit*(variance+1)
-	outvoted := float64(live) < 2*d.seen // the others are, by the latest ones
-	if contradicted || outvoted || age < 0 || d.seen >= driftLast {
+	case off*off > driftLimit*driftLimit*(variance+1):
+		*d = drift{began: now, share: d.share, of: d.of, over: over, leaning: 1}
+		if off < 0 {
+			d.leaning = -1
+		}
+		if d.leaning == before {
+			*d = drift{}
+			return true
+		}
+	case d.seen >= driftLast:
 		*d = drift{}
 	}
-	return contradicted && !outvoted
+	return false
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +50,7 @@ func (b *sentBody) take(req *http.Request) {
 }
 
 func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
-	c := &requestBody{of: b, rc: rc}
+	c := &requestBody{of: b, rc: rc, turn: make(chan struct{}, 1)}
 	b.mu.Lock()
 	closed := b.closed
 	if !closed {
@@ -98,16 +97,17 @@ func (b *sentBody) end() {
 
 // again calls get for a body to send in place of the copies in b, which nobody waits for any more. If it is what one of them
 // reads, that one gets nothing more of it. b may be nil.
-func (b *sentBody) again(get func() (io.ReadCloser, error)) (body io.ReadCloser, err error) {
-	var shared []*requestBody
+func (b *sentBody) again(get func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	copies := b.all()
-	quiet := paused(copies, func(bool) {
-		body, err = get()
-		shared = sharing(copies, body)
-		for _, c := range shared {
-			c.seize()
-		}
-	})
+	p := pauseReads(copies)
+	defer p.resume()
+	body, err := get()
+	quiet := p.held()
+	shared := sharing(copies, body)
+	for _, c := range shared {
+		c.seize()
+	}
+	p.resume()
 	if quiet || len(shared) == 0 {
 		return body, err
 	}
@@ -116,29 +116,30 @@ func (b *sentBody) again(get func() (io.ReadCloser, error)) (body io.ReadCloser,
 
 // hedgeBody calls the GetBody of req for another attempt beside those with the bodies in sent. A body that one of them is
 // still sending is put back to where it was, and there is none for another attempt.
-func hedgeBody(req *http.Request, sent []*sentBody) (body io.ReadCloser, err error) {
-	var copies, shared []*requestBody
+func hedgeBody(req *http.Request, sent []*sentBody) (io.ReadCloser, error) {
+	var copies []*requestBody
 	for _, b := range sent {
 		copies = append(copies, b.all()...)
 	}
-	quiet := paused(copies, func(quiet bool) {
-		body, err = req.GetBody()
-		shared = sharing(copies, body)
-		for _, c := range shared {
-			if !quiet || !c.unfinished() {
-				continue
-			}
-			if _, lost := io.CopyN(io.Discard, body, c.got); lost != nil {
-				c.seize()
-			}
-			body, err = nil, errBodyShared
-			return
+	p := pauseReads(copies)
+	defer p.resume()
+	body, err := req.GetBody()
+	quiet := p.held()
+	shared := sharing(copies, body)
+	for _, c := range shared {
+		if !quiet || !c.unfinished() {
+			continue
 		}
-		for _, c := range shared {
+		if _, lost := io.CopyN(io.Discard, body, c.got); lost != nil {
 			c.seize()
-			c.of.refuse() // net/http must not rewind it for that attempt
 		}
-	})
+		return nil, errBodyShared
+	}
+	for _, c := range shared {
+		c.seize()
+		c.of.refuse() // net/http must not rewind it for that attempt
+	}
+	p.resume()
 	if quiet || len(shared) == 0 {
 		return body, err
 	}
@@ -147,8 +148,13 @@ func hedgeBody(req *http.Request, sent []*sentBody) (body io.ReadCloser, err err
 
 // getQuietly calls get when the copies, one of which it has rewound in the middle of a Read, are not read any more.
 func getQuietly(copies []*requestBody, get func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	timer := time.NewTimer(quietTime)
+	defer timer.Stop()
 	for _, c := range copies {
-		if !c.waitQuiet() {
+		select {
+		case c.turn <- struct{}{}:
+			<-c.turn
+		case <-timer.C:
 			return nil, errBodyShared
 		}
 	}
@@ -169,10 +175,16 @@ func sharing(copies []*requestBody, body io.ReadCloser) []*requestBody {
 	return shared
 }
 
-// sameBody reports whether a and b are one body, or wrap one reader.
+// sameBody reports whether a and b are one body, or an io.NopCloser of one reader. What has no fields is no place to be in.
 func sameBody(a, b io.ReadCloser) bool {
 	v := reflect.ValueOf(a)
-	return v.Type() == reflect.TypeOf(b) && v.Type().Size() > 0 && v.Comparable() && a == b
+	if v.Type() != reflect.TypeOf(b) || v.Type().Size() == 0 || !v.Comparable() || a != b {
+		return false
+	}
+	if v.Type() == reflect.TypeOf(io.NopCloser(nil)) {
+		return reflect.TypeOf(v.Field(0).Interface()).Size() > 0
+	}
+	return true
 }
 
 // A requestBody is one copy of a sentBody. It closes the user's body once.
@@ -182,13 +194,15 @@ type requestBody struct {
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
 
-	reading sync.Mutex // held by a Read; guards got
-	got     int64      // bytes read
+	// turn holds one token while a Read runs; it guards got. It is no mutex, because GetBody may sleep, which in a
+	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
+	turn chan struct{}
+	got  int64 // bytes read
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
-	b.reading.Lock()
-	defer b.reading.Unlock()
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
 	switch {
 	case b.seized.Load() && b.got == b.of.want:
 		return 0, io.EOF // it has been sent, but for net/http's look at the end
@@ -216,13 +230,13 @@ func (b *requestBody) Close() error {
 		return nil
 	}
 	if b.of.memory {
-		b.reading.Lock()
-		defer b.reading.Unlock()
+		b.turn <- struct{}{}
+		defer func() { <-b.turn }()
 	}
 	return b.rc.Close()
 }
 
-// unfinished reports whether the base transport may want more of b. reading must be held.
+// unfinished reports whether the base transport may want more of b. Its turn must be held.
 func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.of.want }
 
 // seize leaves b with what it has read so far.
@@ -232,46 +246,47 @@ func (b *requestBody) seize() {
 }
 
 const (
-	pauseTries = 1000 // many times what a Read from memory takes
-	quietTries = 100  // milliseconds
+	// pauseTime is how long reads wait for a GetBody, which should take no time: one that does, or that waits for the first
+	// body to be sent, has copies to give.
+	pauseTime = 5 * time.Millisecond
+
+	// quietTime is how long a Read from memory is waited for that was in progress when its reader was rewound.
+	quietTime = 100 * time.Millisecond
 )
 
-// paused calls do while copies are not being read, and reports whether it could keep all from it. A Read that blocks is not
-// waited for: it is of no memory that two attempts could share.
-func paused(copies []*requestBody, do func(quiet bool)) (quiet bool) {
-	quiet = true
+// A pause keeps copies from being read. A Read in progress is not waited for: one that blocks is of no memory that two
+// attempts could share.
+type pause struct {
+	all    bool // of the copies are held
+	timer  *time.Timer
+	resume func() // lets them be read again, once
+}
+
+func pauseReads(copies []*requestBody) *pause {
+	p := &pause{all: true}
+	var held []*requestBody
 	for _, c := range copies {
-		if c.pause() {
-			defer c.reading.Unlock()
-		} else {
-			quiet = false
+		select {
+		case c.turn <- struct{}{}:
+			held = append(held, c)
+		default:
+			p.all = false
 		}
 	}
-	do(quiet)
-	return quiet
+	var once sync.Once
+	p.resume = func() {
+		once.Do(func() {
+			for _, c := range held {
+				<-c.turn
+			}
+		})
+	}
+	p.timer = time.AfterFunc(pauseTime, p.resume)
+	return p
 }
 
-func (b *requestBody) pause() bool {
-	for range pauseTries {
-		if b.reading.TryLock() {
-			return true
-		}
-		runtime.Gosched()
-	}
-	return false
-}
-
-// waitQuiet waits for a Read in progress, which is of memory, and reports whether it has ended.
-func (b *requestBody) waitQuiet() bool {
-	for range quietTries {
-		if b.reading.TryLock() {
-			b.reading.Unlock()
-			return true
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return false
-}
+// held reports whether no copy was read since the pause began, which then goes on until resume is called.
+func (p *pause) held() bool { return p.timer.Stop() && p.all }
 
 // closeQuietly closes what nobody wants to hear of any more, in a goroutine where a panic would end the process.
 func closeQuietly(c io.Closer) {

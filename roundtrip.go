@@ -112,7 +112,8 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 		a.badBody = a.err != nil && mayBeBodyError(a.err, c.req)
 	} else {
 		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
-		a.resp, a.err = outcome(c.t.base.RoundTrip(p.copy(c.req)))
+		a.req = p.copy(c.req)
+		a.resp, a.err = outcome(c.t.base.RoundTrip(a.req))
 		a.err = ownError(c.ctx, a.err)
 		a.badBody = p.reqBody != nil && p.reqBody.failed.Load()
 		if a.resp != nil {
@@ -330,8 +331,8 @@ func (c *call) abandon(a *attempt) {
 	if a.resp != nil && a.resp.Body != nil {
 		_ = a.resp.Body.Close()
 	}
-	if c.req.Body != nil {
-		_ = c.req.Body.Close()
+	if a.req.Body != nil {
+		_ = a.req.Body.Close()
 	}
 	c.free(a)
 	c.finishAbandoned(1)

@@ -313,6 +313,33 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
+// TestNoDriftOfAConstant is the same for a service that always takes equally long, whatever bucket that falls into.
+func TestNoDriftOfAConstant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for d := 10 * time.Millisecond; d < 11*time.Millisecond; d += 50 * time.Microsecond {
+			s := simulation{calls: 2000, rate: 500, regular: true, service: simConstant(d)}
+			require.Less(t, s.run(t).stats.Total.Warmup, uint64(30), d)
+		}
+	})
+}
+
+// TestHighQuantile hedges where the quantile says and not where the budget allows, although hedges cut off the calls from
+// which it would be known.
+func TestHighQuantile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := simulation{
+			cfg:  hedgerow.Config{Hedge: hedgerow.HedgeConfig{Quantile: 0.99}},
+			seed: 3, calls: 50_000, rate: 500, service: simWorkload(),
+		}
+		o := s.run(t).within(20*time.Second, time.Hour)
+		t.Logf("delay %v, unhedged %v, sent %.2f %%", o.delay(), o.unhedged(0.99), 100*o.sent())
+		require.Greater(t, o.delay(), o.unhedged(0.97))
+		require.Less(t, o.sent(), 0.03)
+	})
+}
+
 // TestDelayAfterIdling lets everything that was learned fall out of the window: the last learned delay holds until
 // there are enough calls again.
 func TestDelayAfterIdling(t *testing.T) {

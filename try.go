@@ -86,6 +86,7 @@ func (a *try) make() error {
 	w, s := a.walk, a.slot.spec
 	a.req = *w.req.WithContext(a)
 	if w.attempts > 1 && hasBody(w.req) {
+		a.req.Body = nil                         // an earlier attempt's
 		body, err := w.body.again(w.req.GetBody) // a server that answers early has left it half read
 		if err != nil || body == nil {
 			a.release(nil)

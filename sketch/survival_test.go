@@ -323,3 +323,28 @@ func TestObservedSamplesAreKeptApart(t *testing.T) {
 		require.InEpsilon(t, want, out[i], 0.03, "the longest as far as there is room")
 	}
 }
+
+// TestCeil finds the bound that no sample of the bucket exceeds, so that At is the share that does.
+func TestCeil(t *testing.T) {
+	t.Parallel()
+	var empty sketch.Survival
+	require.Equal(t, 5*ms, empty.Ceil(5*ms))
+	w := newWindow(t, 0.01, 0)
+	for d := ms; d < 2*ms; d += 10 * time.Microsecond {
+		w.Add(epoch, d)
+	}
+	var s sketch.Survival
+	w.Survival(epoch, &s)
+	for d := ms / 2; d < 3*ms; d += 7 * time.Microsecond {
+		c := s.Ceil(d)
+		require.GreaterOrEqual(t, c, d)
+		require.LessOrEqual(t, float64(c), 1.021*float64(d))
+		longer := 0.0
+		for x := ms; x < 2*ms; x += 10 * time.Microsecond {
+			if x > c {
+				longer++
+			}
+		}
+		require.InDelta(t, longer/100, s.At(c), 1e-5, d)
+	}
+}
