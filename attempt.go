@@ -29,7 +29,7 @@ type attempt struct {
 	carrier carrier // the call
 	note    *note   // what a pool beneath says of it; guarded by the flight's mutex
 	req     *http.Request
-	reqBody *sentBody     // nil: no body, or one in memory
+	reqBody *sentBody     // nil: no body, or one in memory of a call that is not hedged
 	trial   *trial        // in the circuits; nil: it has no places there
 	began   time.Duration // from the start of the call
 
@@ -88,15 +88,12 @@ func (a *attempt) begin(ctx context.Context) {
 	a.Context, a.cancel = context.WithCancelCause(ctx)
 }
 
-// own takes over the body of the attempt's request, so that it can be ended by closing it. One in memory is left as it is,
-// unless the attempt may run on when RoundTrip has returned and the bytes are the caller's again.
-func (a *attempt) own(req *http.Request, runsOn bool) {
+// own takes over the body of the attempt's request, so that it can be ended by closing it. One in memory too, although it
+// costs a packet (see inMemory): a loser may read it when RoundTrip has returned, and the bytes are the caller's again.
+func (a *attempt) own(req *http.Request) {
 	a.req = req
-	if !hasBody(req) {
-		return
-	}
-	if memory := inMemory(req.Body); !memory || runsOn {
-		a.reqBody = &sentBody{memory: memory, want: req.ContentLength}
+	if hasBody(req) {
+		a.reqBody = &sentBody{memory: inMemory(req.Body), want: req.ContentLength}
 		a.reqBody.take(req)
 	}
 }
@@ -166,7 +163,7 @@ func (a *attempt) supersede() {
 	case a.reqBody.memory:
 		a.reqBody.end()
 	default:
-		a.reqBody.refuse()
+		a.reqBody.refuse() // at once: GetBody is not to be called when RoundTrip has returned
 		go a.reqBody.end() // it is the user's, and may block
 	}
 	if a.peeking.Load() {

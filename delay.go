@@ -30,7 +30,7 @@ type delays struct {
 	computed atomic.Int64  // Unix time in ns; 0: never
 
 	mark atomic.Int64  // what drift compares latencies with, in ns
-	over atomic.Uint64 // how many have been longer than it was then
+	over atomic.Uint64 // latencies so far that were longer than the mark was when they came
 
 	computing sync.Mutex // guards the fields below; held by the one that computes, the others go on with what there is
 	drift     drift
@@ -85,10 +85,10 @@ func (d *delays) stale(now time.Time) bool {
 // compute learns the delay, or keeps the one there is while there are too few latencies, also because the service has
 // changed and those from before were dropped. computing must be held.
 func (d *delays) compute(now time.Time, cfg *HedgeConfig, level float64) {
-	d.drift.seen += float64(d.added.Swap(0))
 	d.computed.Store(now.UnixNano())
 	n := d.latencies.Count(now)
-	if d.drift.found(now, d.over.Load(), n) && cfg.WarmupRequests <= driftLast { // else it would take long to learn anew
+	relearns := cfg.WarmupRequests <= driftLast // with more, to learn anew takes longer than to wait
+	if d.drift.found(now, d.added.Swap(0), d.over.Load(), n) && relearns {
 		d.latencies.Forget()
 		n = 0
 	}
@@ -128,9 +128,8 @@ func (c HedgeConfig) clamp(d time.Duration) time.Duration {
 //
 // When more primaries hang than the budget has hedges for, no delay fits. Then it is the smallest one that asks for no
 // more than the greatest does: to wait longer would help none of them, and the ages at which they are cut off, from
-// which the next delay is learned, would grow without end. So it is where the quantile lies above all that was seen to
-// complete: hedges cut off what takes longer, and a smaller delay would never let it be seen. It is false if no primary
-// has completed.
+// which the next delay is learned, would grow without end. The same holds when the quantile is above every completed
+// latency: only a delay that long lets such latencies be seen. It is false if no primary has completed.
 func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) (time.Duration, bool) {
 	high := s.Max()
 	if s.At(high) == 1 {

@@ -58,8 +58,9 @@
 // from. The hedge delay is the smallest one at or above [HedgeConfig].Quantile at which the hedges that calls ask for
 // fit the budget.
 //
-// When the latest second contradicts the sketch, because too many or too few of its calls take longer than the delay for
-// that to be chance, what was learned before is dropped and learned anew.
+// When two checks in a row, of a second or more each, contradict the sketch, because too many or too few calls take longer
+// than the delay for that to be chance, what was learned before is dropped. The delay stays in force until a new one is
+// learned.
 //
 // # Concurrency
 //

@@ -12,8 +12,8 @@ const (
 	// a mark that a tenth should be longer than.
 	driftLast = 320
 
-	// driftLimit is how many standard deviations are no chance. With one look a second, chance alone makes an endpoint
-	// learn anew once in weeks.
+	// driftLimit is how many standard deviations are no chance: with a look a second one check in weeks is that far off,
+	// two in a row the same way are none.
 	driftLimit = 5
 )
 
@@ -40,12 +40,14 @@ func (d *drift) start(now time.Time, share float64, of, over uint64) {
 	*d = drift{began: now, share: share, of: float64(of), over: over}
 }
 
-// running reports whether a check is.
+// running reports whether a check is running.
 func (d *drift) running() bool { return !d.began.IsZero() }
 
-// found reports whether the latest samples, of which over are longer than the mark so far, contradict the rest of the live
-// ones. Then no check is running any more, nor is it when enough of them were seen.
-func (d *drift) found(now time.Time, over, live uint64) bool {
+// found adds the samples that were seen to the check, of which over in all were longer than the mark, with live ones in the
+// sketch. It reports whether this is the second check in a row to contradict the sketch in the same way, which ends it. So
+// do enough samples that show nothing.
+func (d *drift) found(now time.Time, seen, over, live uint64) bool {
+	d.seen += float64(seen)
 	age := now.Sub(d.began)
 	if !d.running() || age >= 0 && (age < driftAge || d.seen < driftFirst) {
 		return false

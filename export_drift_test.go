@@ -12,6 +12,5 @@ func (c *DriftCore) Start(now time.Time, share float64, of, over uint64) {
 func (c *DriftCore) Running() bool { return c.d.running() }
 
 func (c *DriftCore) Found(now time.Time, seen, over, live uint64) bool {
-	c.d.seen += float64(seen)
-	return c.d.found(now, over, live)
+	return c.d.found(now, seen, over, live)
 }

@@ -46,7 +46,8 @@ type HedgeConfig struct {
 	// more than BudgetPercent is slow from learning a delay that is slow as well.
 	MaxDelay time.Duration
 	// WarmupRequests is how many latencies the last one to two Windows must hold for a delay to be learned from them;
-	// zero: 20. With fewer the last learned delay applies, else WarmupDelay.
+	// zero: 20. With fewer the last learned delay applies, else WarmupDelay. With more than 320, latencies from before a
+	// change of the service are not dropped, but leave the window in time.
 	WarmupRequests int
 	// WarmupDelay is the hedge delay until one was learned; zero: 10ms.
 	WarmupDelay time.Duration
@@ -258,14 +259,14 @@ func (h *hedging) make() {
 	}()
 	req := r.req.Clone(a)
 	if hasBody(req) {
-		body, err := hedgeBody(r.req, r.bodies())
+		body, err := bodyFrom(r.req.GetBody, r.copies(), true)
 		if err != nil || body == nil {
 			h.reason, h.refused = SkipBody, true
 			return
 		}
 		req.Body = body
 	}
-	a.own(req, true)
+	a.own(req)
 	a.announce = h.announce
 	h.attempt = a
 }

@@ -54,12 +54,13 @@ func newRace(c *call) *race {
 	a := &r.primary
 	a.ep, a.trial = c.ep, c.trial
 	r.begin(a)
+	req := &r.sent
 	if c.t.shares && !c.t.detach {
 		r.sent = *c.req.WithContext(a)
-		a.own(&r.sent, true)
 	} else {
-		a.own(c.req.Clone(a), true) // the base may change it
+		req = c.req.Clone(a) // the base may change it, or with Detach read it when RoundTrip has returned
 	}
+	a.own(req)
 	return r
 }
 
@@ -161,13 +162,13 @@ func (r *race) setTimerLocked() {
 	}
 }
 
-// bodies returns the request bodies of the attempts so far.
-func (r *race) bodies() []*sentBody {
+// copies returns the request bodies of the attempts so far.
+func (r *race) copies() []*requestBody {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := []*sentBody{r.primary.reqBody}
+	all := r.primary.reqBody.all()
 	for _, h := range r.contest.hedges {
-		all = append(all, h.reqBody)
+		all = append(all, h.reqBody.all()...)
 	}
 	return all
 }

@@ -17,14 +17,14 @@ import (
 // blocks in Read does not see its context end (go.dev/issue/78555). It also remembers whether the body itself has failed.
 //
 // GetBody is to return a new copy. There are clients whose GetBody rewinds the one reader they have and returns that
-// again: see [sentBody.again] and [hedgeBody].
+// again: see [bodyFrom].
 type sentBody struct {
-	memory bool  // reads cannot block, so that Close waits for the one in progress: the bytes are the caller's again
-	want   int64 // its length; not positive: unknown
-	failed atomic.Bool
+	memory bool        // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
+	want   int64       // its length; not positive: unknown
+	failed atomic.Bool // the body itself has, so that the error of its attempt says nothing of the host
 
 	mu     sync.Mutex // guards the fields below
-	closed bool
+	final  bool       // no more copies are made
 	copies []*requestBody
 }
 
@@ -37,10 +37,10 @@ func (b *sentBody) take(req *http.Request) {
 	req.Body = body
 	if get := req.GetBody; get != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
-			if b.over() {
+			if b.isFinal() {
 				return nil, errBodyClosed
 			}
-			rc, err := b.again(get)
+			rc, err := bodyFrom(get, b.all(), false) // the copies so far are of sends that have failed
 			if err != nil || rc == nil {
 				return rc, err
 			}
@@ -52,22 +52,22 @@ func (b *sentBody) take(req *http.Request) {
 func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 	c := &requestBody{of: b, rc: rc, turn: make(chan struct{}, 1)}
 	b.mu.Lock()
-	closed := b.closed
-	if !closed {
+	final := b.final
+	if !final {
 		b.copies = append(b.copies, c)
 	}
 	b.mu.Unlock()
-	if closed {
+	if final {
 		closeQuietly(rc)
 		return nil, errBodyClosed
 	}
 	return c, nil
 }
 
-func (b *sentBody) over() bool {
+func (b *sentBody) isFinal() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.closed
+	return b.final
 }
 
 // all returns the copies. b may be nil.
@@ -84,7 +84,7 @@ func (b *sentBody) all() []*requestBody {
 func (b *sentBody) refuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
+	b.final = true
 }
 
 // end closes all copies, and those that are still to come.
@@ -95,55 +95,31 @@ func (b *sentBody) end() {
 	}
 }
 
-// again calls get for a body to send in place of the copies in b, which nobody waits for any more. If it is what one of them
-// reads, that one gets nothing more of it. b may be nil.
-func (b *sentBody) again(get func() (io.ReadCloser, error)) (io.ReadCloser, error) {
-	copies := b.all()
+// bodyFrom calls get for another body than the copies. If it is what one of them reads, that one gets nothing more of it;
+// beside attempts that go on, there is none while one of them is still sending it. If it was read while get ran, nobody
+// knows where it was: then that attempt loses it all the same.
+func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside bool) (io.ReadCloser, error) {
 	p := pauseReads(copies)
-	defer p.resume()
+	defer p.resume() // also if get panics
 	body, err := get()
-	quiet := p.held()
-	shared := sharing(copies, body)
+	quiet, shared := p.held(), sharing(copies, body)
+	if beside && quiet {
+		if k := slices.IndexFunc(shared, (*requestBody).unfinished); k >= 0 {
+			shared[k].restore(body)
+			return nil, errBodyShared
+		}
+	}
 	for _, c := range shared {
 		c.seize()
+		if beside {
+			c.of.refuse() // net/http must not rewind it for that attempt
+		}
 	}
-	p.resume()
+	p.resume() // getQuietly takes turns
 	if quiet || len(shared) == 0 {
 		return body, err
 	}
 	return getQuietly(shared, get)
-}
-
-// hedgeBody calls the GetBody of req for another attempt beside those with the bodies in sent. A body that one of them is
-// still sending is put back to where it was, and there is none for another attempt.
-func hedgeBody(req *http.Request, sent []*sentBody) (io.ReadCloser, error) {
-	var copies []*requestBody
-	for _, b := range sent {
-		copies = append(copies, b.all()...)
-	}
-	p := pauseReads(copies)
-	defer p.resume()
-	body, err := req.GetBody()
-	quiet := p.held()
-	shared := sharing(copies, body)
-	for _, c := range shared {
-		if !quiet || !c.unfinished() {
-			continue
-		}
-		if _, lost := io.CopyN(io.Discard, body, c.got); lost != nil {
-			c.seize()
-		}
-		return nil, errBodyShared
-	}
-	for _, c := range shared {
-		c.seize()
-		c.of.refuse() // net/http must not rewind it for that attempt
-	}
-	p.resume()
-	if quiet || len(shared) == 0 {
-		return body, err
-	}
-	return getQuietly(shared, req.GetBody)
 }
 
 // getQuietly calls get when the copies, one of which it has rewound in the middle of a Read, are not read any more.
@@ -175,7 +151,8 @@ func sharing(copies []*requestBody, body io.ReadCloser) []*requestBody {
 	return shared
 }
 
-// sameBody reports whether a and b are one body, or an io.NopCloser of one reader. What has no fields is no place to be in.
+// sameBody reports whether a and b are one body, or an io.NopCloser of one reader. Values without fields are equal although
+// nothing is shared.
 func sameBody(a, b io.ReadCloser) bool {
 	v := reflect.ValueOf(a)
 	if v.Type() != reflect.TypeOf(b) || v.Type().Size() == 0 || !v.Comparable() || a != b {
@@ -207,7 +184,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	case b.seized.Load() && b.got == b.of.want:
 		return 0, io.EOF // it has been sent, but for net/http's look at the end
 	case b.seized.Load():
-		b.of.failed.Store(true) // which says nothing of the host
+		b.of.failed.Store(true)
 		return 0, errBodyClosed
 	case b.closed.Load():
 		return 0, errBodyClosed
@@ -236,6 +213,13 @@ func (b *requestBody) Close() error {
 	return b.rc.Close()
 }
 
+// restore puts rc, which was rewound, back to where b has read to. Its turn must be held.
+func (b *requestBody) restore(rc io.Reader) {
+	if _, err := io.CopyN(io.Discard, rc, b.got); err != nil {
+		b.seize()
+	}
+}
+
 // unfinished reports whether the base transport may want more of b. Its turn must be held.
 func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.of.want }
 
@@ -246,8 +230,8 @@ func (b *requestBody) seize() {
 }
 
 const (
-	// pauseTime is how long reads wait for a GetBody, which should take no time: one that does, or that waits for the first
-	// body to be sent, has copies to give.
+	// pauseTime is how long reads wait for a GetBody. One that takes longer, or itself waits for the upload, most likely
+	// makes copies; if not, getQuietly calls it again.
 	pauseTime = 5 * time.Millisecond
 
 	// quietTime is how long a Read from memory is waited for that was in progress when its reader was rewound.

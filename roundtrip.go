@@ -168,7 +168,9 @@ func (*passing) passes(*attempt) {}
 func (p *passing) copy(req *http.Request) *http.Request {
 	p.carrier = p
 	p.sent = *req.WithContext(&p.attempt)
-	p.own(&p.sent, false)
+	if hasBody(&p.sent) && !inMemory(p.sent.Body) {
+		p.own(&p.sent)
+	}
 	return &p.sent
 }
 

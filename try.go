@@ -86,8 +86,8 @@ func (a *try) make() error {
 	w, s := a.walk, a.slot.spec
 	a.req = *w.req.WithContext(a)
 	if w.attempts > 1 && hasBody(w.req) {
-		a.req.Body = nil                         // an earlier attempt's
-		body, err := w.body.again(w.req.GetBody) // a server that answers early has left it half read
+		a.req.Body = nil // the earlier attempt closes it, and nobody else, if GetBody panics
+		body, err := bodyFrom(w.req.GetBody, w.body.all(), false)
 		if err != nil || body == nil {
 			a.release(nil)
 			w.attempts--

@@ -2,7 +2,8 @@
 // what counts is ratios and not the machine. It is a module of its own, because of what it depends on.
 //
 //	go run ./overhead   # what a call costs over no network and over loopback, and what a hedge costs
-//	go test ./...       # checks the ratios in a short mode
+//	go test ./...       # checks the ratios in a short mode, and a part of the simulations
 //
-// Command overhead measures what hedging costs, tail what it is good for. Each says more in its own documentation.
+// Command overhead measures what hedging costs, the tests of tail what it is good for. Each says more in its own
+// documentation.
 package bench

@@ -13,7 +13,7 @@
 // A [Window] forgets: it holds two generations of counts. Samples go into the current one; once that is a width old
 // it becomes the previous one and the oldest counts are cleared. What is read is the sum of both, so it covers
 // between one and two widths. Rotation happens on use, by the time the caller passes in. A time before one already
-// seen changes nothing: its samples join the current generation. [Window.Forget] does not wait for it.
+// seen changes nothing: its samples join the current generation. [Window.Forget] drops both at once.
 //
 // # Censored samples
 //

@@ -93,12 +93,13 @@ func (s *Survival) At(t time.Duration) float64 {
 	return max(to, from-part*(from-to))
 }
 
-// Ceil returns the upper bound of the bucket that t falls into, at which At is no interpolation; t itself without a sample.
+// Ceil returns the upper bound of the bucket that t falls into, where At is exact; without a sample, t.
 func (s *Survival) Ceil(t time.Duration) time.Duration {
 	if s.mapping == nil {
 		return t
 	}
-	return max(t, toDuration(s.mapping.LowerBound(bucketOf(s.mapping, t)+1)*(1+slack)+1))
+	_, upper := s.bounds(bucketOf(s.mapping, t) - s.first)
+	return max(t, toDuration(upper*(1+slack)+1))
 }
 
 // Quantile returns the smallest t with At(t) <= 1-q, accepting an excess of 1e-9 so that rounding errors do not count.

@@ -5,7 +5,7 @@
 //	go run ./overhead -short         # what CI checks the ratios of (go test ./overhead), under a minute
 //	go run ./overhead -json out.json # and every sample as JSON
 //	go run ./overhead -rounds 50 -filter 'HTTP/1.1, 1 g' -contenders 'cancelled|fixed' # a closer look
-//	go run ./overhead -markdown      # the main table for the README instead of the full ones
+//	go run ./overhead -markdown      # the table of docs/overhead.md instead of the full ones
 //
 // # What is compared
 //

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// writeMarkdown writes the main table for the README: what a call costs over the no-op base, over loopback as a ratio
+// writeMarkdown writes the table of docs/overhead.md: what a call costs over the no-op base, over loopback as a ratio
 // to the bare transport, and what hedges cost in connections. Settings that were not measured have no column.
 func (r *report) writeMarkdown(out io.Writer) error {
 	var heads []string

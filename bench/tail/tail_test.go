@@ -54,11 +54,11 @@ func TestSimulation(t *testing.T) {
 					continue
 				}
 				for _, got := range w.compete(t, c, seeds()[:1]) {
-					for _, r := range want {
-						if r.row() == got.row() && r.Contender == got.Contender {
-							require.Equal(t, r.Seeds[0], got.Seeds[0], r.Contender)
-						}
-					}
+					k := slices.IndexFunc(want, func(r result) bool {
+						return r.row() == got.row() && r.Contender == got.Contender
+					})
+					require.GreaterOrEqual(t, k, 0, "%s: %s", got.row(), got.Contender)
+					require.Equal(t, want[k].Seeds[0], got.Seeds[0], got.Contender)
 				}
 			}
 		})

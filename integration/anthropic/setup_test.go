@@ -12,6 +12,15 @@ import (
 )
 
 // newClient is the shortest set-up: without the SDK's own retries, because the pool knows better what to try next.
+//
+//	keys, err := hedgerow.NewPool(hedgerow.PoolConfig{
+//		Hosts:     []string{"api.anthropic.com"},
+//		Resources: []hedgerow.Resource{{ID: "a", Credential: hedgerow.HeaderKey("X-Api-Key", key)}, ...},
+//	})
+//	tr, err := hedgerow.New(hedgerow.Config{Base: keys.Wrap(http.DefaultTransport)})
+//	err = tr.Register("POST /v1/messages", hedgerow.EndpointConfig{ // only if paying twice is all right
+//		Idempotent: true, Hedge: &hedgerow.HedgeConfig{Signal: hedgerow.SignalFirstByte},
+//	})
 func newClient(tr http.RoundTripper, url string, opts ...option.RequestOption) anthropic.Client {
 	return newRetryingClient(tr, url, append(opts, option.WithMaxRetries(0))...)
 }

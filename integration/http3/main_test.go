@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -29,9 +28,6 @@ type server struct {
 
 	conns atomic.Int64
 }
-
-// Host returns the server's host and port.
-func (s *server) Host() string { return strings.TrimPrefix(s.URL, "https://") }
 
 // serve starts a server, and stops it and its transport in the cleanup of the test: both have goroutines until then.
 func serve(t *testing.T, handler http.Handler) *server {

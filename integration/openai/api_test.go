@@ -14,6 +14,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
+	"github.com/hedgerow-go/hedgerow"
 	"github.com/hedgerow-go/hedgerow/integration/internal/llm"
 )
 
@@ -27,7 +28,7 @@ func api() llm.API {
 			return client{newClient(rt, url)}
 		},
 		Failure: failure,
-		Key:     bearer,
+		Key:     hedgerow.Bearer,
 		Path:    "/v1/chat/completions",
 		Prompt: func(body []byte) string {
 			var v struct{ Messages []struct{ Content string } }

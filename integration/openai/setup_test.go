@@ -12,6 +12,15 @@ import (
 )
 
 // newClient is the shortest set-up: without the SDK's own retries, because the pool knows better what to try next.
+//
+//	keys, err := hedgerow.NewPool(hedgerow.PoolConfig{
+//		Hosts:     []string{"api.openai.com"},
+//		Resources: []hedgerow.Resource{{ID: "a", Credential: hedgerow.Bearer(key)}, ...},
+//	})
+//	tr, err := hedgerow.New(hedgerow.Config{Base: keys.Wrap(http.DefaultTransport)})
+//	err = tr.Register("POST /v1/chat/completions", hedgerow.EndpointConfig{ // only if paying twice is all right
+//		Idempotent: true, Hedge: &hedgerow.HedgeConfig{Signal: hedgerow.SignalFirstByte},
+//	})
 func newClient(tr http.RoundTripper, url string, opts ...option.RequestOption) openai.Client {
 	return newRetryingClient(tr, url, append(opts, option.WithMaxRetries(0))...)
 }
@@ -24,9 +33,6 @@ func newRetryingClient(tr http.RoundTripper, url string, opts ...option.RequestO
 		option.WithBaseURL(url + "/v1"), // only for the tests
 	}, opts...)...)
 }
-
-// bearer is the credential of a key.
-func bearer(key string) hedgerow.Credential { return hedgerow.Bearer(key) }
 
 // newAzureClient is that for Azure, which takes Api-Key alone.
 func newAzureClient(tr http.RoundTripper, url string, opts ...option.RequestOption) openai.Client {

@@ -85,7 +85,7 @@ func TestDeclaredPostIsHedgedWithItsBody(t *testing.T) {
 }
 
 // Any other io.ReadSeeker, a *strings.Reader too, is rewound for each attempt: there is one reader for all of them, against
-// the contract of GetBody. That is good for one attempt after another, and not for two at a time.
+// the contract of GetBody. A hedge has to wait until the upload of its primary is over.
 func TestSeekersAreSharedByAttempts(t *testing.T) {
 	t.Parallel()
 	req, err := retryablehttp.NewRequest(http.MethodPost, "https://example.com", strings.NewReader("abcdef"))

@@ -217,8 +217,8 @@ func (api API) testUpstreams(t *testing.T, proto string) {
 	rig.Settled(t)
 }
 
-// A limit of the SDKs: all bodies that their GetBody makes of a *bytes.Reader read from that one reader, so two attempts at
-// the same time would share its position. Typed parameters and []byte are safe.
+// A limit of the SDKs: all bodies that their GetBody makes of a *bytes.Reader read from that one reader, so that a hedge has
+// to wait until the upload of its primary is over. Typed parameters and []byte have no such limit.
 func (api API) testRawReaderBody(t *testing.T) {
 	t.Helper()
 	errSeen := errors.New("seen")
