@@ -128,20 +128,18 @@ func (c HedgeConfig) clamp(d time.Duration) time.Duration {
 //
 // When more primaries hang than the budget has hedges for, no delay fits. Then it is the smallest one that asks for no
 // more than the greatest does: to wait longer would help none of them, and the ages at which they are cut off, from
-// which the next delay is learned, would grow without end. The same holds when the quantile is above every completed
-// latency: only a delay that long lets such latencies be seen. It is false if no primary has completed.
+// which the next delay is learned, would grow without end. It is false if no primary has completed.
+//
+// Where hedges cut off so many calls that the quantile cannot be seen, the budget alone decides. To wait for what has not
+// been seen would be to wait for calls that hang.
 func fitDelay(s *sketch.Survival, cfg *HedgeConfig, level float64) (time.Duration, bool) {
 	high := s.Max()
 	if s.At(high) == 1 {
 		return 0, false
 	}
 	share := cfg.BudgetPercent / 100 * (1 - budgetReserve*max(0, 1-2*level))
-	least := asked(s, high, cfg.MaxHedges) + 1e-9 // and a rounding error
-	share = max(share, least)
+	share = max(share, asked(s, high, cfg.MaxHedges)+1e-9) // and a rounding error
 	low, ok := s.Quantile(cfg.Quantile)
-	if !ok {
-		share = least
-	}
 	if ok && asked(s, low, cfg.MaxHedges) <= share {
 		return low, true
 	}

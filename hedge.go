@@ -28,7 +28,8 @@ type HedgeConfig struct {
 	// Disabled turns hedging off; default false. Latencies are learned all the same.
 	Disabled bool
 	// Quantile of the latency of primaries is the earliest hedge delay; in (0, 1); zero: 0.90. The learned delay is the
-	// smallest one at or above it at which the hedges asked for fit BudgetPercent.
+	// smallest one at or above it at which the hedges asked for fit BudgetPercent. Above 0.9 that may be an earlier one: what
+	// hedges cut off is not seen to its end. BudgetPercent is what bounds them.
 	Quantile float64
 	// BudgetPercent bounds the hedges of an endpoint to this share of its calls; in (0, 100]; zero: 10.
 	BudgetPercent float64

@@ -54,7 +54,7 @@ func TestSlowGetBody(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		require.Equal(t, "hedge", contractRead(t, resp))
-		require.Less(t, uploaded, 50*time.Millisecond)
+		require.Less(t, uploaded, 200*time.Millisecond)
 		require.GreaterOrEqual(t, time.Since(start), time.Second)
 	})
 }

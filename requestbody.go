@@ -111,20 +111,30 @@ func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside b
 	}
 	for _, c := range shared {
 		c.seize()
-		if beside {
-			c.of.refuse() // net/http must not rewind it for that attempt
+		if !beside {
+			continue
+		}
+		c.of.refuse() // net/http must not rewind it for that attempt
+		for _, late := range sharing(c.of.all(), body) {
+			if !late.seized.Load() { // it has just done so
+				late.seize()
+				shared, quiet = append(shared, late), false
+			}
 		}
 	}
 	p.resume() // getQuietly takes turns
-	if quiet || len(shared) == 0 {
-		return body, err
+	if !quiet && len(shared) > 0 {
+		body, err = getQuietly(shared, get)
 	}
-	return getQuietly(shared, get)
+	if err != nil && len(shared) > 0 {
+		closeQuietly(shared[0].rc) // which is nobody's now
+	}
+	return body, err
 }
 
 // getQuietly calls get when the copies, one of which it has rewound in the middle of a Read, are not read any more.
 func getQuietly(copies []*requestBody, get func() (io.ReadCloser, error)) (io.ReadCloser, error) {
-	timer := time.NewTimer(quietTime)
+	timer := time.NewTimer(pauseTime)
 	defer timer.Stop()
 	for _, c := range copies {
 		select {
@@ -158,10 +168,14 @@ func sameBody(a, b io.ReadCloser) bool {
 	if v.Type() != reflect.TypeOf(b) || v.Type().Size() == 0 || !v.Comparable() || a != b {
 		return false
 	}
-	if v.Type() == reflect.TypeOf(io.NopCloser(nil)) {
-		return reflect.TypeOf(v.Field(0).Interface()).Size() > 0
+	t := v.Type()
+	if t == reflect.TypeOf(io.NopCloser(nil)) {
+		t = reflect.TypeOf(v.Field(0).Interface())
 	}
-	return true
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Size() > 0
 }
 
 // A requestBody is one copy of a sentBody. It closes the user's body once.
@@ -173,15 +187,17 @@ type requestBody struct {
 
 	// turn holds one token while a Read runs; it guards got. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
-	turn chan struct{}
-	got  int64 // bytes read
+	turn  chan struct{}
+	got   int64                 // bytes read
+	doubt atomic.Pointer[pause] // what is read while it lasts is not known to be ours
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
+	b.doubt.Load().wait()
 	switch {
-	case b.seized.Load() && b.got == b.of.want:
+	case b.seized.Load() && b.of.want > 0 && b.got == b.of.want:
 		return 0, io.EOF // it has been sent, but for net/http's look at the end
 	case b.seized.Load():
 		b.of.failed.Store(true)
@@ -190,6 +206,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, errBodyClosed
 	}
 	n, err := b.rc.Read(p)
+	b.doubt.Load().wait()
 	if b.seized.Load() {
 		b.of.failed.Store(true)
 		return 0, errBodyClosed // there is no telling what it has read
@@ -229,37 +246,34 @@ func (b *requestBody) seize() {
 	b.closed.Store(true)
 }
 
-const (
-	// pauseTime is how long reads wait for a GetBody. One that takes longer, or itself waits for the upload, most likely
-	// makes copies; if not, getQuietly calls it again.
-	pauseTime = 5 * time.Millisecond
+// pauseTime is how long reads wait for a GetBody, and a GetBody for a Read from memory. A GetBody that takes longer, or
+// itself waits for the upload, most likely makes copies.
+const pauseTime = 100 * time.Millisecond
 
-	// quietTime is how long a Read from memory is waited for that was in progress when its reader was rewound.
-	quietTime = 100 * time.Millisecond
-)
-
-// A pause keeps copies from being read. A Read in progress is not waited for: one that blocks is of no memory that two
-// attempts could share.
+// A pause keeps copies from being read. A Read in progress is waited for if it is from memory. Another one may block; if it
+// comes back during the pause, it waits for the end of it with what it has read.
 type pause struct {
 	all    bool // of the copies are held
 	timer  *time.Timer
+	over   chan struct{}
 	resume func() // lets them be read again, once
 }
 
 func pauseReads(copies []*requestBody) *pause {
-	p := &pause{all: true}
+	p := &pause{all: true, over: make(chan struct{})}
 	var held []*requestBody
 	for _, c := range copies {
-		select {
-		case c.turn <- struct{}{}:
+		if c.hold() {
 			held = append(held, c)
-		default:
+		} else {
 			p.all = false
+			c.doubt.Store(p)
 		}
 	}
 	var once sync.Once
 	p.resume = func() {
 		once.Do(func() {
+			close(p.over)
 			for _, c := range held {
 				<-c.turn
 			}
@@ -271,6 +285,33 @@ func pauseReads(copies []*requestBody) *pause {
 
 // held reports whether no copy was read since the pause began, which then goes on until resume is called.
 func (p *pause) held() bool { return p.timer.Stop() && p.all }
+
+// wait returns at the end of the pause. p may be nil.
+func (p *pause) wait() {
+	if p != nil {
+		<-p.over
+	}
+}
+
+// hold takes the turn, and reports whether it did.
+func (b *requestBody) hold() bool {
+	select {
+	case b.turn <- struct{}{}:
+		return true
+	default:
+	}
+	if !b.of.memory {
+		return false
+	}
+	timer := time.NewTimer(pauseTime)
+	defer timer.Stop()
+	select {
+	case b.turn <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
 
 // closeQuietly closes what nobody wants to hear of any more, in a goroutine where a panic would end the process.
 func closeQuietly(c io.Closer) {
