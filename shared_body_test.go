@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -296,65 +295,4 @@ func TestLoserReadsLate(t *testing.T) {
 			require.Zero(t, contractTimeout(t, read, "the loser"))
 		})
 	}
-}
-
-// TestRewindThatLingers rewinds the reader and takes its time then. Nothing that is read meanwhile is sent: the primary, which
-// asks for its other half just then, gets it whole.
-func TestRewindThatLingers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := bytes.NewReader([]byte(sharedPayload))
-		base := roundTrip(func(req *http.Request) (*http.Response, error) {
-			if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
-				<-req.Context().Done()
-				return nil, req.Context().Err()
-			}
-			body := make([]byte, len(sharedPayload))
-			half := len(body) / 2
-			if _, err := io.ReadFull(req.Body, body[:half]); err != nil {
-				return nil, err
-			}
-			time.Sleep(2 * time.Millisecond)
-			if _, err := io.ReadFull(req.Body, body[half:]); err != nil {
-				return nil, err
-			}
-			return sharedAnswer(req, http.StatusOK, string(body)), nil
-		})
-		tr, err := hedgerow.New(hedgerow.Config{
-			Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
-		})
-		require.NoError(t, err)
-		resp, err := tr.RoundTrip(putWith(t, io.NopCloser(r), func() (io.ReadCloser, error) {
-			_, err := r.Seek(0, io.SeekStart)
-			time.Sleep(50 * time.Millisecond)
-			return io.NopCloser(r), err
-		}))
-		require.NoError(t, err)
-		require.Equal(t, sharedPayload, contractRead(t, resp))
-	})
-}
-
-// TestUnknownLengthOfASharedBody repeats a call whose body was not read yet: what is left of the first attempt ends in an
-// error, and not as an empty body.
-func TestUnknownLengthOfASharedBody(t *testing.T) {
-	t.Parallel()
-	var first io.Reader
-	base := roundTrip(func(req *http.Request) (*http.Response, error) {
-		if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Number == 0 {
-			first = req.Body
-			return sharedAnswer(req, http.StatusTooManyRequests, ""), nil
-		}
-		body, err := io.ReadAll(req.Body)
-		return sharedAnswer(req, http.StatusOK, string(body)), err
-	})
-	pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}})
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://shared.test/", nil)
-	require.NoError(t, err)
-	sharedBodies()["the same body"](req)
-	resp, err := pool.Wrap(base).RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, sharedPayload, contractRead(t, resp))
-	_, err = io.ReadAll(first)
-	require.Error(t, err)
 }
