@@ -22,9 +22,6 @@ var short = sync.OnceValues(func() (*report, error) {
 // measured returns the results of the short mode for the settings that are wanted, and logs the tables.
 func measured(t *testing.T, wanted func(setting) bool) []*result {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("measuring takes a minute")
-	}
 	r, err := short()
 	require.NoError(t, err)
 	part := *r
