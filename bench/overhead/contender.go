@@ -20,7 +20,8 @@ const (
 	bare     = "bare"
 	ours     = "hedgerow"
 	oursLike = "hedgerow, fixed delay"  // configured like a peer
-	leanest  = "bare, can be cancelled" // which every hedge must be able to, if it loses
+	leanest  = "bare, can be cancelled" // which every attempt must be able to, if it loses
+	armed    = "bare, with a timer"     // as well: what every hedger pays before it does anything
 )
 
 // What the contenders that learn their delay learn it by, and what those with a budget may spend: hedgerow's defaults.
@@ -44,7 +45,10 @@ func contenders() []contender {
 	return []contender{
 		{name: bare, wrap: func(base http.RoundTripper, _ time.Duration) (http.RoundTripper, error) { return base, nil }},
 		{name: leanest, learns: true, wrap: func(base http.RoundTripper, _ time.Duration) (http.RoundTripper, error) {
-			return cancellable{base}, nil
+			return control{base: base}, nil
+		}},
+		{name: armed, learns: true, wrap: func(base http.RoundTripper, delay time.Duration) (http.RoundTripper, error) {
+			return control{base: base, delay: delay}, nil
 		}},
 		{name: ours, learns: true, wrap: func(base http.RoundTripper, _ time.Duration) (http.RoundTripper, error) {
 			return hedgerow.New(hedgerow.Config{Base: base})
@@ -94,29 +98,36 @@ func contenderByName(name string) (contender, bool) {
 	return all[k], true
 }
 
-// A cancellable gives each call a context of its own, which ends with the response body. Nothing that hedges can do less.
-type cancellable struct{ base http.RoundTripper }
+// A control gives each call a context of its own, which ends with the response body, and if it has a delay a timer, which
+// does nothing. A hedger can do no less.
+type control struct {
+	base  http.RoundTripper
+	delay time.Duration // zero: no timer
+}
 
-type cancellableBody struct {
+type controlBody struct {
 	io.ReadCloser
 
 	cancel context.CancelFunc
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (c cancellable) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c control) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
+	if c.delay > 0 {
+		defer time.AfterFunc(c.delay, func() {}).Stop()
+	}
 	resp, err := c.base.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	resp.Body = &cancellableBody{resp.Body, cancel}
+	resp.Body = &controlBody{resp.Body, cancel}
 	return resp, nil
 }
 
 // Close closes the body and ends the context.
-func (b *cancellableBody) Close() error {
+func (b *controlBody) Close() error {
 	defer b.cancel()
 	return b.ReadCloser.Close()
 }

@@ -71,30 +71,38 @@ func (r *report) targets() []target {
 						best.Summary.Hedged))
 			case s.Fires:
 			default:
-				add(s, "time added against the best peer's", m.Share, timeShare, fmt.Sprintf("fastest %.3f", m.ShareLeast))
+				note := fmt.Sprintf("fastest %.3f", m.ShareLeast)
+				if e := one.entry(armed); e != nil {
+					note += fmt.Sprintf("; context and timer alone %.3f", e.Summary.Share)
+				}
+				add(s, "time added against the best peer's", m.Share, timeShare, note)
 				add(s, "allocations added against the best peer's", m.ShareAllocs, allocShare, "")
 			}
 		}
 	}
 	for _, b := range []base{http1, http2} {
 		for _, name := range []string{ours, oursLike} {
-			if m, cpu := r.pooled(b, name, nanoseconds), r.pooled(b, name, processor); m.Median > 0 {
-				add(setting{Name: string(b) + ", all rounds"}, name+": time against bare", m.Median, loopbackRate,
-					fmt.Sprintf("%.3f to %.3f, client's processor time %.3f, %.3f to %.3f",
-						m.From, m.To, cpu.Median, cpu.From, cpu.To))
+			m, cpu := r.pooled(b, name, bare, nanoseconds), r.pooled(b, name, bare, processor)
+			if m.Median == 0 {
+				continue
 			}
+			add(setting{Name: string(b) + ", all rounds"}, name+": time against bare", m.Median, loopbackRate,
+				fmt.Sprintf("%.3f to %.3f, client's processor time %.3f, %.3f to %.3f; context and timer alone %.3f, against those %.3f",
+					m.From, m.To, cpu.Median, cpu.From, cpu.To,
+					r.pooled(b, armed, bare, nanoseconds).Median, r.pooled(b, name, armed, nanoseconds).Median))
 		}
 	}
 	return all
 }
 
-// pooled returns how a contender compares with the bare base in all rounds over that base, with however many goroutines:
-// one setting alone has too few where the machine is busy.
-func (r *report) pooled(b base, name string, number func(sample) float64) spread {
+// pooled returns how a contender compares with another one in all rounds over that base, with however many goroutines: one
+// setting alone has too few where the machine is busy.
+func (r *report) pooled(b base, name, than string, number func(sample) float64) spread {
 	var all []float64
 	for _, one := range r.Results {
-		if e := one.entry(name); e != nil && one.Setting.Base == b && !one.Setting.Fires {
-			all = append(all, pairs(e, one.Contenders[0], number, ratio)...)
+		e, other := one.entry(name), one.entry(than)
+		if e != nil && other != nil && one.Setting.Base == b && !one.Setting.Fires {
+			all = append(all, pairs(e, other, number, ratio)...)
 		}
 	}
 	return spreadOf(all)
