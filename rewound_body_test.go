@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +152,72 @@ func TestRewindDuringARead(t *testing.T) {
 				}
 				require.EqualValues(t, 1, b.closes.Load())
 				require.Zero(t, b.late.Load())
+			})
+		})
+	}
+}
+
+// TestRewindBesideARewind rewinds the reader for a hedge while the primary is having it rewound, as net/http does for a
+// connection that was lost. The primary's new copy is made meanwhile; it brings nothing of what the hedge sends.
+func TestRewindBesideARewind(t *testing.T) {
+	t.Parallel()
+	for name, set := range sharedBodies() {
+		if name == "the same reader" {
+			continue // from memory: the one GetBody waits for the other
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				half := len(sharedPayload) / 2
+				second, read, hedged := make(chan struct{}), make(chan struct{}), make(chan struct{})
+				primary := make(chan string, 1)
+				base := roundTrip(func(req *http.Request) (*http.Response, error) {
+					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+						close(hedged)
+						time.Sleep(time.Millisecond) // the primary reads on
+						body, err := io.ReadAll(req.Body)
+						return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
+					}
+					_ = req.Body.Close()
+					body, err := req.GetBody() // returns when the hedge's is called
+					if err != nil {
+						return nil, err
+					}
+					got := make([]byte, len(sharedPayload))
+					_, err = io.ReadFull(body, got[:half])
+					close(read)
+					<-hedged
+					n, rest := io.ReadFull(body, got[half:])
+					primary <- string(got[:half+n])
+					<-req.Context().Done()
+					return nil, errors.Join(err, rest, body.Close())
+				})
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+				})
+				require.NoError(t, err)
+				req := putWith(t, nil, nil)
+				set(req)
+				get := req.GetBody
+				var gets atomic.Int64
+				req.GetBody = func() (io.ReadCloser, error) {
+					switch gets.Add(1) {
+					case 1:
+						<-second
+					case 2:
+						close(second)
+						<-read
+					}
+					return get()
+				}
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, sharedPayload, contractRead(t, resp), "the hedge")
+				want := sharedPayload[:half]
+				if name == "a copy" {
+					want = sharedPayload
+				}
+				require.Equal(t, want, <-primary, "the primary")
 			})
 		})
 	}
