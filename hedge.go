@@ -260,7 +260,7 @@ func (h *hedging) make() {
 	}()
 	req := r.req.Clone(a)
 	if hasBody(req) {
-		body, err := bodyFrom(r.req.GetBody, r.copies(), true)
+		body, err := r.anotherBody()
 		if err != nil || body == nil {
 			h.reason, h.refused = SkipBody, true
 			return
@@ -268,6 +268,9 @@ func (h *hedging) make() {
 		req.Body = body
 	}
 	a.own(req)
+	if a.reqBody != nil {
+		a.reqBody.gets = r.primary.reqBody.gets
+	}
 	a.announce = h.announce
 	h.attempt = a
 }

@@ -1,6 +1,7 @@
 package hedgerow
 
 import (
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -160,6 +161,17 @@ func (r *race) setTimerLocked() {
 	if !r.over.Load() && !making && int(r.sends) < r.ep.hedge.MaxHedges && r.asks < maxAsks {
 		r.timer.Reset(time.Until(r.at(r.dueLocked())))
 	}
+}
+
+// anotherBody returns a body for a hedge. No copy of those there are is made meanwhile: what net/http reads of it would come
+// from where the hedge's begins, if there is but one reader.
+func (r *race) anotherBody() (io.ReadCloser, error) {
+	gets := r.primary.reqBody.gets
+	if !takeTurn(gets) {
+		return nil, errBodyShared // most likely not, but a hedge can be done without
+	}
+	defer func() { <-gets }()
+	return bodyFrom(r.req.GetBody, r.copies(), true)
 }
 
 // copies returns the request bodies of the attempts so far.

@@ -19,13 +19,18 @@ import (
 // GetBody is to return a new copy. There are clients whose GetBody rewinds the one reader they have and returns that
 // again: see [bodyFrom].
 type sentBody struct {
-	memory bool        // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
-	want   int64       // its length; not positive: unknown
-	failed atomic.Bool // the body itself has, so that the error of its attempt says nothing of the host
+	memory bool          // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
+	want   int64         // its length; not positive: unknown
+	gets   chan struct{} // the turn to have another body made and to add it, for all attempts of the call that are hedges or hedged
+	failed atomic.Bool   // the body itself has, so that the error of its attempt says nothing of the host
 
 	mu     sync.Mutex // guards the fields below
 	final  bool       // no more copies are made
 	copies []*requestBody
+}
+
+func newSentBody(req *http.Request, memory bool) *sentBody {
+	return &sentBody{memory: memory, want: req.ContentLength, gets: make(chan struct{}, 1)}
 }
 
 // take makes the body of req, and what its GetBody returns, parts of b. req is the attempt's own.
@@ -37,6 +42,9 @@ func (b *sentBody) take(req *http.Request) {
 	req.Body = body
 	if get := req.GetBody; get != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
+			if takeTurn(b.gets) { // else a GetBody for a hedge takes long: see pauseTime
+				defer func() { <-b.gets }()
+			}
 			if b.isFinal() {
 				return nil, errBodyClosed
 			}
@@ -116,7 +124,7 @@ func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside b
 		}
 		c.of.refuse() // net/http must not rewind it for that attempt
 		for _, late := range sharing(c.of.all(), body) {
-			if !late.seized.Load() { // it has just done so
+			if !late.seized.Load() { // it has done so, and did not wait for its turn any longer
 				late.seize()
 				shared, quiet = append(shared, late), false
 			}
@@ -295,18 +303,28 @@ func (p *pause) wait() {
 
 // hold takes the turn, and reports whether it did.
 func (b *requestBody) hold() bool {
+	if b.of.memory {
+		return takeTurn(b.turn)
+	}
 	select {
 	case b.turn <- struct{}{}:
 		return true
 	default:
-	}
-	if !b.of.memory {
 		return false
+	}
+}
+
+// takeTurn waits for its turn, and reports whether it came within the time that a pause lasts.
+func takeTurn(turn chan struct{}) bool {
+	select {
+	case turn <- struct{}{}:
+		return true
+	default:
 	}
 	timer := time.NewTimer(pauseTime)
 	defer timer.Stop()
 	select {
-	case b.turn <- struct{}{}:
+	case turn <- struct{}{}:
 		return true
 	case <-timer.C:
 		return false

@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -157,68 +158,115 @@ func TestRewindDuringARead(t *testing.T) {
 	}
 }
 
-// TestRewindBesideARewind rewinds the reader for a hedge while the primary is having it rewound, as net/http does for a
-// connection that was lost. The primary's new copy is made meanwhile; it brings nothing of what the hedge sends.
-func TestRewindBesideARewind(t *testing.T) {
-	t.Parallel()
-	for name, set := range sharedBodies() {
-		if name == "the same reader" {
-			continue // from memory: the one GetBody waits for the other
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				half := len(sharedPayload) / 2
-				second, read, hedged := make(chan struct{}), make(chan struct{}), make(chan struct{})
-				primary := make(chan string, 1)
-				base := roundTrip(func(req *http.Request) (*http.Response, error) {
-					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
-						close(hedged)
-						time.Sleep(time.Millisecond) // the primary reads on
-						body, err := io.ReadAll(req.Body)
-						return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
-					}
-					_ = req.Body.Close()
-					body, err := req.GetBody() // returns when the hedge's is called
-					if err != nil {
-						return nil, err
-					}
-					got := make([]byte, len(sharedPayload))
-					_, err = io.ReadFull(body, got[:half])
-					close(read)
-					<-hedged
-					n, rest := io.ReadFull(body, got[half:])
-					primary <- string(got[:half+n])
-					<-req.Context().Done()
-					return nil, errors.Join(err, rest, body.Close())
-				})
-				tr, err := hedgerow.New(hedgerow.Config{
-					Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
-				})
-				require.NoError(t, err)
-				req := putWith(t, nil, nil)
-				set(req)
-				get := req.GetBody
-				var gets atomic.Int64
-				req.GetBody = func() (io.ReadCloser, error) {
-					switch gets.Add(1) {
-					case 1:
-						<-second
-					case 2:
-						close(second)
-						<-read
-					}
-					return get()
-				}
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				require.Equal(t, sharedPayload, contractRead(t, resp), "the hedge")
-				want := sharedPayload[:half]
-				if name == "a copy" {
-					want = sharedPayload
-				}
-				require.Equal(t, want, <-primary, "the primary")
+// rewindingDelay is long, so that the call does not ask for a hedge once more before it ends.
+const rewindingDelay = 100 * time.Millisecond
+
+// A rewinding is a base that has the primary's body rewound by itself, as net/http does for a connection that was lost. Of the
+// new copy it reads a half, and the other one when the test or a hedge says so.
+type rewinding struct {
+	after   time.Duration // until it does so
+	half    chan struct{} // closed when that was read
+	goOn    context.CancelFunc
+	other   context.Context // ended by goOn
+	primary chan string     // what was read of the new copy
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b *rewinding) RoundTrip(req *http.Request) (*http.Response, error) {
+	if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+		b.goOn()
+		time.Sleep(time.Millisecond) // the primary reads on
+		body, err := io.ReadAll(req.Body)
+		return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
+	}
+	time.Sleep(b.after)
+	_ = req.Body.Close()
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(time.Millisecond) // not in a Read when a hedge's rewind begins
+	got := make([]byte, len(sharedPayload))
+	n, err := io.ReadFull(body, got[:len(got)/2])
+	close(b.half)
+	if err == nil {
+		<-b.other.Done()
+		var more int
+		more, err = io.ReadFull(body, got[n:])
+		n += more
+	}
+	b.primary <- string(got[:n])
+	if err != nil {
+		<-req.Context().Done()
+	}
+	return sharedAnswer(req, http.StatusOK, string(got)), errors.Join(err, body.Close())
+}
+
+// testRewinding makes a call over a rewinding that begins after so long, with a body that is shared and with one that is not.
+// getting is told the number of each GetBody, which it has to do. It returns when all is over.
+func testRewinding(
+	t *testing.T, after time.Duration, getting func(b *rewinding, n int64, get func()), check func(t *testing.T, shared bool, primary string, skipped bool),
+) {
+	t.Helper()
+	for _, name := range []string{"the same body", "a copy"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &rewinding{after: after, half: make(chan struct{}), primary: make(chan string, 1)}
+			b.other, b.goOn = context.WithCancel(t.Context())
+			tr, err := hedgerow.New(hedgerow.Config{
+				Base: b, Hedge: hedgerow.HedgeConfig{Delay: rewindingDelay, MaxHedges: 1},
 			})
+			require.NoError(t, err)
+			req := putWith(t, nil, nil)
+			sharedBodies()[name](req)
+			rewind := req.GetBody
+			var gets atomic.Int64
+			req.GetBody = func() (body io.ReadCloser, err error) {
+				getting(b, gets.Add(1), func() { body, err = rewind() })
+				return body, err
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err, name)
+			require.Equal(t, sharedPayload, contractRead(t, resp), name)
+			check(t, name != "a copy", <-b.primary, tr.Stats().Total.Skipped[hedgerow.SkipBody] > 0)
+			time.Sleep(time.Second) // the loser is back by then
 		})
 	}
+}
+
+// TestRewindBesideARewind asks for a hedge while the primary's body is being rewound. The hedge's own rewind waits for that:
+// beside it, the primary's new copy would go on from the beginning.
+func TestRewindBesideARewind(t *testing.T) {
+	t.Parallel()
+	testRewinding(t, rewindingDelay-5*time.Millisecond, func(b *rewinding, n int64, get func()) {
+		time.Sleep(time.Duration(n) * 10 * time.Millisecond)
+		get()
+		if n == 2 {
+			b.goOn()
+			time.Sleep(10 * time.Millisecond) // what the primary reads now is not sent
+		}
+	}, func(t *testing.T, shared bool, primary string, skipped bool) {
+		t.Helper()
+		require.Equal(t, sharedPayload, primary)
+		require.Equal(t, shared, skipped)
+	})
+}
+
+// TestRewindDuringALongOne has the primary's body rewound while GetBody takes its time for a hedge. That does not wait
+// for ever; the copy it has made is found, and brings nothing of what the hedge sends.
+func TestRewindDuringALongOne(t *testing.T) {
+	t.Parallel()
+	testRewinding(t, rewindingDelay+5*time.Millisecond, func(b *rewinding, n int64, get func()) {
+		if n == 1 {
+			<-b.half
+		}
+		get()
+	}, func(t *testing.T, shared bool, primary string, skipped bool) {
+		t.Helper()
+		want := sharedPayload
+		if shared {
+			want = want[:len(want)/2]
+		}
+		require.Equal(t, want, primary)
+		require.False(t, skipped)
+	})
 }
