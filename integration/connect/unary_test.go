@@ -55,7 +55,7 @@ func TestIdempotentPostIsHedged(t *testing.T) {
 		t.Helper()
 		srv := bed.Serve(t, proto, bed.HoldPrimary(newService().handler()))
 		tr := bed.New(t, hedgerow.Config{Base: bed.Mark(srv.Base), Hedge: bed.Soon()})
-		require.NoError(t, tr.Register("POST "+readProcedure, hedgerow.EndpointConfig{Idempotent: true}))
+		idempotent(t, tr, readProcedure)
 		read := newClient(&http.Client{Transport: tr}, srv.URL+readProcedure, opt)
 
 		for _, text := range []string{"", "short", large} {

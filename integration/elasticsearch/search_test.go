@@ -115,10 +115,7 @@ func TestCompressedBodiesAreFreeWhenTheCallHasEnded(t *testing.T) {
 		client := newClient(t, tr, elastictransport.WithCompression())
 
 		for i := range uint64(3) {
-			want := query(900<<10, i) // more than what the sockets hold
-			got, _, err := result(search(t.Context(), client, bytes.NewReader(want)))
-			require.NoError(t, err)
-			require.Equal(t, hash(want), got)
+			requireFound(t, client, query(900<<10, i)) // more than what the sockets hold
 		}
 		bed.Settle(t, tr, nodes)
 		require.EqualValues(t, 3, tr.Stats().Total.HedgeWins)
@@ -130,11 +127,7 @@ func TestScrollIsSentOnce(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
 		slow := bed.NewGate()
-		srv := bed.Serve(t, proto, bed.WithClock(product(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = bed.ReadBody(t, r)
-			slow.Pass(r)
-			_, _ = io.WriteString(w, `{}`)
-		}))))
+		srv := bed.Serve(t, proto, bed.WithClock(product(bed.ReadFirst(t, slow.Handler(http.HandlerFunc(bed.Echo))))))
 		nodes := newNodes(t, srv.URL, srv.URL)
 		tr := newTransport(t, nodes.Wrap(bed.Mark(srv.Base)))
 		client := newClient(t, tr)

@@ -20,6 +20,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v9"
 	"github.com/elastic/go-elasticsearch/v9/esapi"
 	"github.com/elastic/go-elasticsearch/v9/esutil"
+	"github.com/stretchr/testify/require"
 
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
@@ -98,6 +99,14 @@ func search(ctx context.Context, client *elasticsearch.Client, query io.Reader) 
 	return client.Search(client.Search.WithContext(ctx), client.Search.WithIndex("books"), client.Search.WithBody(query))
 }
 
+// requireFound makes a search, and requires what found answers.
+func requireFound(t *testing.T, client *elasticsearch.Client, query []byte) {
+	t.Helper()
+	got, _, err := result(search(t.Context(), client, bytes.NewReader(query)))
+	require.NoError(t, err)
+	require.Equal(t, hash(query), got)
+}
+
 // query returns a search of n bytes that do not compress.
 func query(n int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -135,6 +144,18 @@ func (x *index) add(body []byte) []byte {
 	}
 	out, _ := json.Marshal(map[string]any{"took": 1, "errors": false, "items": items}) //nolint:errchkjson // plain values
 	return out
+}
+
+// node answers searches, and adds the documents of bulk requests.
+func (x *index) node(t *testing.T) http.Handler {
+	t.Helper()
+	return product(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/_search") {
+			found(t, w, r)
+			return
+		}
+		_, _ = w.Write(x.add(bed.ReadBody(t, r)))
+	}))
 }
 
 // once returns an error unless all the documents are there, each once.
@@ -208,7 +229,18 @@ func bulkIndexer(ctx context.Context, client *elasticsearch.Client) error {
 	return errors.Join(err, failed)
 }
 
-// bulks are the two ways to index them.
-func bulks() map[string]func(context.Context, *elasticsearch.Client) error {
-	return map[string]func(context.Context, *elasticsearch.Client) error{"Bulk": bulk, "BulkIndexer": bulkIndexer}
+// A bulkFunc indexes the documents.
+type bulkFunc func(context.Context, *elasticsearch.Client) error
+
+// eachBulk runs f with each of the two ways to index them, over HTTP/1.1 and over HTTP/2.
+func eachBulk(t *testing.T, f func(t *testing.T, proto string, run bulkFunc)) {
+	t.Helper()
+	bed.Each(t, func(t *testing.T, proto string) {
+		for name, run := range map[string]bulkFunc{"Bulk": bulk, "BulkIndexer": bulkIndexer} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f(t, proto, run)
+			})
+		}
+	})
 }

@@ -35,13 +35,7 @@ func TestPool(t *testing.T) {
 					s.spent = map[string]int{"one": test.status}
 				}
 				srv := bed.Serve(t, proto, s.handler())
-				pool := bed.NewPool(t, hedgerow.PoolConfig{
-					Hosts: []string{srv.Host()}, Strategy: hedgerow.PrimaryBackup,
-					Resources: []hedgerow.Resource{
-						{ID: "one", Credential: tokenOf(newSource(t.Context(), config(srv, "one"), srv.Base))},
-						{ID: "two", Credential: tokenOf(newSource(t.Context(), config(srv, "two"), srv.Base))},
-					},
-				})
+				pool := newAccounts(t, srv)
 				tr := bed.New(t, hedgerow.Config{Base: pool.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 				client := &http.Client{Transport: tr}
 
@@ -65,13 +59,7 @@ func TestPoolHedges(t *testing.T) {
 	bed.Each(t, func(t *testing.T, proto string) {
 		s := newService()
 		srv := bed.Serve(t, proto, s.handler())
-		pool := bed.NewPool(t, hedgerow.PoolConfig{
-			Hosts: []string{srv.Host()}, Strategy: hedgerow.PrimaryBackup,
-			Resources: []hedgerow.Resource{
-				{ID: "one", Credential: tokenOf(newSource(t.Context(), config(srv, "one"), srv.Base))},
-				{ID: "two", Credential: tokenOf(newSource(t.Context(), config(srv, "two"), srv.Base))},
-			},
-		})
+		pool := newAccounts(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: pool.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 		resp, err := (&http.Client{Transport: tr}).Get(srv.URL + "/held")
 		bed.RequireWhole(t, resp, err)

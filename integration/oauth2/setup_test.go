@@ -4,6 +4,7 @@ package oauth2_test
 import (
 	"context"
 	"net/http"
+	"testing"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
@@ -36,6 +37,18 @@ func tokenOf(source oauth2.TokenSource) hedgerow.Credential {
 		}
 		token.SetAuthHeader(req)
 		return nil
+	})
+}
+
+// newAccounts returns a pool of two clients of the service, which have tokens of their own.
+func newAccounts(t *testing.T, srv *bed.Server) *hedgerow.Pool {
+	t.Helper()
+	return bed.NewPool(t, hedgerow.PoolConfig{
+		Hosts: []string{srv.Host()}, Strategy: hedgerow.PrimaryBackup,
+		Resources: []hedgerow.Resource{
+			{ID: "one", Credential: tokenOf(newSource(t.Context(), config(srv, "one"), srv.Base))},
+			{ID: "two", Credential: tokenOf(newSource(t.Context(), config(srv, "two"), srv.Base))},
+		},
 	})
 }
 

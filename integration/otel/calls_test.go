@@ -57,12 +57,7 @@ func TestPost(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
 		tracing, meters := newTracing(), newMeters()
-		srv := bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if n, err := discard(r.Body); err != nil || n != int64(len(large)) {
-				t.Errorf("the body came as %d bytes, and %v", n, err)
-			}
-			newTraced().ServeHTTP(w, r)
-		}))
+		srv := bed.Serve(t, proto, http.HandlerFunc(bed.Echo))
 		opts := append(tracing.options(), otelhttp.WithMeterProvider(meters))
 		tr := bed.New(t, hedgerow.Config{
 			Base:  newBase(srv.Base, opts...),
@@ -86,12 +81,7 @@ func TestIdempotentPost(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
 		tracing := newTracing()
-		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if n, err := discard(r.Body); err != nil || n != int64(len(large)) {
-				t.Errorf("the body came as %d bytes, and %v", n, err)
-			}
-			newTraced().ServeHTTP(w, r)
-		})))
+		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(bed.Echo)))
 		base := newBase(bed.Mark(srv.Base), tracing.options()...)
 		tr := bed.New(t, hedgerow.Config{Base: base, Hedge: bed.Once()})
 		require.NoError(t, tr.Register("POST /", hedgerow.EndpointConfig{Idempotent: true}))

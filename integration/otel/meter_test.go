@@ -100,9 +100,6 @@ func (h ints) Record(_ context.Context, v int64, opts ...metric.RecordOption) {
 	h.of.record(h.name, float64(v), metric.NewRecordConfig(opts).Attributes())
 }
 
-// discard reads a body to its end, and returns its length.
-func discard(body io.Reader) (int64, error) { return io.Copy(io.Discard, body) }
-
 // requireLine writes a line to the body of a 101, and requires it back.
 func requireLine(t *testing.T, resp *http.Response) {
 	t.Helper()

@@ -21,10 +21,8 @@ func TestSlowGetIsHedged(t *testing.T) {
 	t.Parallel()
 	eachVersion(t, func(t *testing.T, proto string, version int) {
 		t.Helper()
-		want := bed.Pattern(256 << 10)
-		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(want)
-		})))
+		want := bed.Pattern(bed.Large)
+		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(bed.Echo)))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 
@@ -48,11 +46,7 @@ func TestSlowPostIsSentOnce(t *testing.T) {
 	eachVersion(t, func(t *testing.T, proto string, version int) {
 		t.Helper()
 		want, slow := bed.Pattern(128<<10), bed.NewGate()
-		srv := bed.Serve(t, proto, bed.WithClock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body := bed.ReadBody(t, r)
-			slow.Pass(r)
-			_, _ = w.Write(body)
-		})))
+		srv := bed.Serve(t, proto, bed.WithClock(bed.ReadFirst(t, slow.Handler(http.HandlerFunc(bed.Echo)))))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 		c := newClient(t, version, tr)
@@ -78,15 +72,7 @@ func TestKeysRotate(t *testing.T) {
 			t.Run(http.StatusText(code), func(t *testing.T) {
 				t.Parallel()
 				want := bed.Pattern(64 << 10)
-				srv := bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					body := bed.ReadBody(t, r)
-					if bed.Key(r) == "one" {
-						w.Header().Set("Retry-After", "3600")
-						w.WriteHeader(code)
-						return
-					}
-					_, _ = w.Write(body)
-				}))
+				srv := bed.Serve(t, proto, bed.ReadFirst(t, bed.Refuse("one", code, http.HandlerFunc(bed.Echo))))
 				keys := newKeys(t, srv)
 				tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(srv.Base)})
 				c := newClient(t, version, tr)

@@ -19,42 +19,17 @@ import (
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-// do sends a request with a body that may be nil, and returns the status and the whole response body.
-func do(
-	ctx context.Context, client *retryablehttp.Client, method, url string, body any,
-) (status int, got []byte, err error) {
-	req, err := retryablehttp.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return 0, nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	got, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, got, err
-}
-
 func TestSlowGetIsHedged(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		want := bed.Pattern(256 << 10)
-		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(want)
-		})))
+		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(bed.Echo)))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 
-		code, got, err := do(t.Context(), newClient(tr), http.MethodGet, srv.URL, nil)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, code)
-		require.True(t, bytes.Equal(want, got))
-
-		code, bare, err := do(t.Context(), newClient(srv.Base), http.MethodGet, srv.URL, nil)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, code)
-		require.True(t, bytes.Equal(bare, got))
+		resp, err := newClient(tr).Get(srv.URL)
+		bed.RequireWhole(t, resp, err)
+		resp, err = newClient(srv.Base).Get(srv.URL) // as without hedgerow
+		bed.RequireWhole(t, resp, err)
 
 		bed.Settle(t, tr, keys)
 		require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
@@ -64,20 +39,16 @@ func TestSlowGetIsHedged(t *testing.T) {
 func TestDeclaredPostIsHedgedWithItsBody(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		want := bed.Pattern(256 << 10)
-		srv := bed.Serve(t, proto, bed.HoldPrimary(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = w.Write(bed.ReadBody(t, r))
-		})))
+		want := bed.Pattern(bed.Large)
+		srv := bed.Serve(t, proto, bed.HoldPrimary(bed.ReadFirst(t, http.HandlerFunc(bed.Echo))))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 		require.NoError(t, tr.Register("POST /search", hedgerow.EndpointConfig{Idempotent: true}))
 
 		// []byte, *bytes.Buffer and *bytes.Reader give each attempt a reader of its own.
 		for _, body := range []any{want, bytes.NewBuffer(want), bytes.NewReader(want)} {
-			code, got, err := do(t.Context(), newClient(tr), http.MethodPost, srv.URL+"/search", body)
-			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, code)
-			require.True(t, bytes.Equal(want, got), "%T", body)
+			resp, err := newClient(tr).Post(srv.URL+"/search", "text/plain", body)
+			require.NoError(t, bed.Whole(resp, err), "%T", body)
 		}
 		bed.Settle(t, tr, keys)
 		require.EqualValues(t, 3, tr.Stats().Total.HedgeWins)
@@ -105,22 +76,14 @@ func TestSeekersAreSharedByAttempts(t *testing.T) {
 func TestSlowPostIsSentOnce(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		want, slow := bed.Pattern(128<<10), bed.NewGate()
-		srv := bed.Serve(t, proto, bed.WithClock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body := bed.ReadBody(t, r)
-			slow.Pass(r)
-			_, _ = w.Write(body)
-		})))
+		slow := bed.NewGate()
+		srv := bed.Serve(t, proto, bed.WithClock(bed.ReadFirst(t, slow.Handler(http.HandlerFunc(bed.Echo)))))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(bed.Mark(srv.Base)), Hedge: bed.Soon()})
 		client := newClient(tr)
 
 		bed.Slowly(t, tr, srv.URL, slow, func() error {
-			_, got, err := do(t.Context(), client, http.MethodPost, srv.URL+"/orders", want)
-			if err == nil && !bytes.Equal(want, got) {
-				err = errors.New("another body came back")
-			}
-			return err
+			return bed.Whole(client.Post(srv.URL+"/orders", "text/plain", bed.Pattern(bed.Large)))
 		})
 		bed.Settle(t, tr, keys)
 		require.Equal(t, 1, slow.Count())
@@ -131,31 +94,16 @@ func TestSlowPostIsSentOnce(t *testing.T) {
 func TestKeysRotate(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		for name, refuse := range map[string]func(http.ResponseWriter){
-			"429": func(w http.ResponseWriter) {
-				w.Header().Set("Retry-After", "3600") // retryablehttp would sleep for that long
-				w.WriteHeader(http.StatusTooManyRequests)
-			},
-			"401": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
-		} {
-			t.Run(name, func(t *testing.T) {
+		for _, code := range []int{http.StatusTooManyRequests, http.StatusUnauthorized} {
+			t.Run(http.StatusText(code), func(t *testing.T) {
 				t.Parallel()
-				want := bed.Pattern(64 << 10)
-				srv := bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					body := bed.ReadBody(t, r)
-					if bed.Key(r) == "one" {
-						refuse(w)
-						return
-					}
-					_, _ = w.Write(body)
-				}))
+				// At a 429 retryablehttp would sleep for as long as it asks for.
+				srv := bed.Serve(t, proto, bed.ReadFirst(t, bed.Refuse("one", code, http.HandlerFunc(bed.Echo))))
 				keys := newKeys(t, srv)
 				tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(srv.Base)})
 
-				code, got, err := do(t.Context(), newClient(tr), http.MethodPost, srv.URL, want)
-				require.NoError(t, err)
-				require.Equal(t, http.StatusOK, code)
-				require.True(t, bytes.Equal(want, got))
+				resp, err := newClient(tr).Post(srv.URL, "text/plain", bed.Pattern(bed.Large))
+				bed.RequireWhole(t, resp, err)
 				bed.Settle(t, tr, keys)
 				require.EqualValues(t, 1, tr.Stats().Total.Requests, "retryablehttp has retried")
 				require.NotEqual(t, hedgerow.ResourceHealthy, bed.Status(t, keys, "key-1").State)
@@ -169,23 +117,13 @@ func TestKeysRotate(t *testing.T) {
 func TestRetriesAbove(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		want := bed.Pattern(64 << 10)
 		var arrived atomic.Int64
-		srv := bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body := bed.ReadBody(t, r)
-			if arrived.Add(1) < 3 {
-				w.WriteHeader(http.StatusInternalServerError)
-				return
-			}
-			_, _ = w.Write(body)
-		}))
+		srv := bed.Serve(t, proto, brokenTwice(t, &arrived))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(srv.Base)})
 
-		code, got, err := do(t.Context(), newClient(tr), http.MethodPost, srv.URL, want)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, code)
-		require.True(t, bytes.Equal(want, got))
+		resp, err := newClient(tr).Post(srv.URL, "text/plain", bed.Pattern(bed.Large))
+		bed.RequireWhole(t, resp, err)
 		bed.Settle(t, tr, keys)
 		require.EqualValues(t, 3, arrived.Load())
 		require.EqualValues(t, 3, tr.Stats().Total.Requests)
@@ -207,9 +145,12 @@ func TestRetriesOff(t *testing.T) {
 		client.RetryMax = 0
 		client.ErrorHandler = retryablehttp.PassthroughErrorHandler // else the response becomes an error
 
-		code, got, err := do(t.Context(), client, http.MethodPost, srv.URL, []byte("x"))
+		resp, err := client.Post(srv.URL, "text/plain", []byte("x"))
 		require.NoError(t, err)
-		require.Equal(t, http.StatusInternalServerError, code)
+		require.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
 		require.Equal(t, "broken\n", string(got))
 		bed.Settle(t, tr, keys)
 		require.EqualValues(t, 1, arrived.Load())
@@ -238,7 +179,7 @@ func TestAllKeysRest(t *testing.T) {
 				return 0
 			}
 			client.RetryMax = 1
-			_, _, err := do(t.Context(), client, http.MethodGet, srv.URL, nil)
+			_, err := client.Get(srv.URL)
 			exhausted, ok := errors.AsType[*hedgerow.ExhaustedError](err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, hedgerow.ExhaustedNoResource, exhausted.Reason)
@@ -260,10 +201,11 @@ func TestAllKeysRest(t *testing.T) {
 				}
 				return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 			}
-			code, _, err := do(t.Context(), client, http.MethodGet, srv.URL, nil)
+			resp, err := client.Get(srv.URL)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusTooManyRequests, code)
-			_, _, err = do(t.Context(), client, http.MethodGet, srv.URL, nil)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+			_, err = client.Get(srv.URL)
 			_, ok := errors.AsType[*hedgerow.ExhaustedError](err)
 			require.True(t, ok, "%v", err)
 			require.EqualValues(t, 2, arrived.Load(), "one send for each key")
@@ -286,7 +228,9 @@ func TestCallerGivesUp(t *testing.T) {
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(srv.Base), Hedge: bed.Soon()})
 
-		_, _, err := do(ctx, newClient(tr), http.MethodGet, srv.URL, nil)
+		req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+		require.NoError(t, err)
+		_, err = newClient(tr).Do(req)
 		require.ErrorIs(t, err, context.Canceled)
 		bed.Settle(t, tr, keys)
 		for _, r := range keys.Snapshot() {

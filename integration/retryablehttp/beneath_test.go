@@ -3,8 +3,8 @@ package retryablehttp_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -15,45 +15,16 @@ import (
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-// send sends a request through rt, with a body if it is not nil.
-func send(ctx context.Context, rt http.RoundTripper, method, url string, body []byte) (int, []byte, error) {
-	var r io.Reader
-	if body != nil {
-		r = bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, url, r)
-	if err != nil {
-		return 0, nil, err
-	}
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	got, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, got, err
-}
-
 func TestBeneathRetriesAreOneAttempt(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		want := bed.Pattern(64 << 10)
 		var arrived atomic.Int64
-		srv := bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body := bed.ReadBody(t, r)
-			if arrived.Add(1) < 3 {
-				w.WriteHeader(http.StatusInternalServerError)
-				return
-			}
-			_, _ = w.Write(body)
-		}))
+		srv := bed.Serve(t, proto, brokenTwice(t, &arrived))
 		keys := newKeys(t, srv)
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(newBase(srv).StandardClient().Transport)})
 
-		code, got, err := send(t.Context(), tr, http.MethodPost, srv.URL, want)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, code)
-		require.True(t, bytes.Equal(want, got))
+		resp, err := (&http.Client{Transport: tr}).Post(srv.URL, "text/plain", bytes.NewReader(bed.Pattern(bed.Large)))
+		bed.RequireWhole(t, resp, err)
 		bed.Settle(t, tr, keys)
 		require.EqualValues(t, 3, arrived.Load(), "sends on the wire")
 		require.EqualValues(t, 1, keys.Stats().Attempts, "attempts that hedgerow knows of")
@@ -76,7 +47,7 @@ func TestBeneathRetryAfterHoldsTheAttempt(t *testing.T) {
 				}
 				return
 			}
-			_, _ = w.Write(bed.Pattern(64 << 10))
+			bed.Echo(w, r)
 		}))
 		newPair := func(t *testing.T) (*hedgerow.Transport, *hedgerow.Pool) {
 			t.Helper()
@@ -89,10 +60,8 @@ func TestBeneathRetryAfterHoldsTheAttempt(t *testing.T) {
 		t.Run("hedged", func(t *testing.T) {
 			t.Parallel()
 			tr, keys := newPair(t)
-			code, got, err := send(t.Context(), tr, http.MethodGet, srv.URL, nil)
-			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, code)
-			require.True(t, bytes.Equal(bed.Pattern(64<<10), got))
+			resp, err := (&http.Client{Transport: tr}).Get(srv.URL)
+			bed.RequireWhole(t, resp, err)
 			bed.Settle(t, tr, keys)
 			require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
 			require.Zero(t, bed.Status(t, keys, "key-1").Cooldowns)
@@ -103,9 +72,11 @@ func TestBeneathRetryAfterHoldsTheAttempt(t *testing.T) {
 			tr, keys := newPair(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, strings.NewReader("x"))
+			require.NoError(t, err)
 			done := make(chan error, 1)
 			go func() {
-				_, _, err := send(ctx, tr, http.MethodPost, srv.URL, []byte("x"))
+				_, err := tr.RoundTrip(req)
 				done <- err
 			}()
 			<-refused
@@ -123,26 +94,16 @@ func TestBeneathRetryAfterHoldsTheAttempt(t *testing.T) {
 func TestBeneathWithoutRetriesThePoolRotates(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
-		want := bed.Pattern(64 << 10)
-		srv := bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body := bed.ReadBody(t, r)
-			if bed.Key(r) == "one" {
-				w.Header().Set("Retry-After", "3600")
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
-			}
-			_, _ = w.Write(body)
-		}))
+		echo := http.HandlerFunc(bed.Echo)
+		srv := bed.Serve(t, proto, bed.ReadFirst(t, bed.Refuse("one", http.StatusTooManyRequests, echo)))
 		keys := newKeys(t, srv)
 		client := newBase(srv)
 		client.RetryMax = 0
 		client.ErrorHandler = retryablehttp.PassthroughErrorHandler // else the pool gets an error and no status
 		tr := bed.New(t, hedgerow.Config{Base: keys.Wrap(client.StandardClient().Transport)})
 
-		code, got, err := send(t.Context(), tr, http.MethodPost, srv.URL, want)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, code)
-		require.True(t, bytes.Equal(want, got))
+		resp, err := (&http.Client{Transport: tr}).Post(srv.URL, "text/plain", bytes.NewReader(bed.Pattern(bed.Large)))
+		bed.RequireWhole(t, resp, err)
 		bed.Settle(t, tr, keys)
 		require.Equal(t, hedgerow.ResourceCooling, bed.Status(t, keys, "key-1").State)
 	})

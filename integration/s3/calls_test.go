@@ -120,11 +120,7 @@ func TestSlowWritesAreSentOnce(t *testing.T) {
 			t.Run(method, func(t *testing.T) {
 				t.Parallel()
 				want, st, slow := bed.Pattern(1<<20), newStore(t), bed.NewGate()
-				srv := bed.Serve(t, proto, bed.WithClock(st.checked(http.HandlerFunc(
-					func(w http.ResponseWriter, r *http.Request) {
-						slow.Pass(r)
-						st.ServeHTTP(w, r)
-					}))))
+				srv := bed.Serve(t, proto, bed.WithClock(st.checked(slow.Handler(st))))
 				paths := newPaths(t, srv, srv)
 				tr := bed.New(t, hedgerow.Config{Base: paths.Wrap(nil), Hedge: bed.Soon()})
 				client := newClient(tr)
@@ -154,10 +150,7 @@ func TestDeclaredUploadIsStillSentOnce(t *testing.T) {
 	t.Parallel()
 	bed.Each(t, func(t *testing.T, proto string) {
 		want, st, slow := bed.Pattern(256<<10), newStore(t), bed.NewGate()
-		srv := bed.Serve(t, proto, bed.WithClock(st.checked(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			slow.Pass(r)
-			st.ServeHTTP(w, r)
-		}))))
+		srv := bed.Serve(t, proto, bed.WithClock(st.checked(slow.Handler(st))))
 		paths := newPaths(t, srv, srv)
 		tr := bed.New(t, hedgerow.Config{Base: paths.Wrap(nil), Hedge: bed.Soon()})
 		require.NoError(t, tr.Register("PUT /bucket/{key...}", hedgerow.EndpointConfig{Idempotent: true}))

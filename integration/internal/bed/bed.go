@@ -79,3 +79,15 @@ func Keyed(status int, next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// Refuse answers those who have key with status, and asks them to wait for an hour. It leaves the others to next.
+func Refuse(key string, status int, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if Key(r) == key {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(status)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,15 @@ func ReadBody(t *testing.T, r *http.Request) []byte {
 		t.Errorf("request body: %v", err)
 	}
 	return b
+}
+
+// ReadFirst returns next behind [ReadBody]: it is called when the body has come whole, which it can read once more.
+func ReadFirst(t *testing.T, next http.Handler) http.Handler {
+	t.Helper()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = io.NopCloser(bytes.NewReader(ReadBody(t, r)))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Echo answers GET with [Pattern] of [Large], and anything else with what it is sent.
