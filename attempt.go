@@ -93,7 +93,7 @@ func (a *attempt) begin(ctx context.Context) {
 func (a *attempt) own(req *http.Request) {
 	a.req = req
 	if hasBody(req) {
-		a.reqBody = newSentBody(req, inMemory(req.Body))
+		a.reqBody = newSentBody(a, req, inMemory(req.Body))
 		a.reqBody.take(req)
 	}
 }

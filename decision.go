@@ -133,7 +133,8 @@ func (r *race) bookGone() {
 	}
 }
 
-// stop ends the timer of a race that is over, and waits for a hedge that is being made.
+// stop ends the timer of a race that is over, and waits for a hedge that is being made, and for a GetBody that the base of a
+// loser has called. None begins any more.
 func (r *race) stop() {
 	r.timer.Stop()
 	if r.contest == nil {
@@ -145,6 +146,10 @@ func (r *race) stop() {
 	if starting != nil {
 		<-starting
 	}
+	if b := r.primary.reqBody; b != nil {
+		b.gets <- struct{}{}
+		<-b.gets
+	}
 }
 
 // conclude returns the outcome of a race that is over.
@@ -153,6 +158,7 @@ func (r *race) conclude() (*http.Response, error) {
 		panic(r.contest.panicked)
 	}
 	w := r.winner
+	r.endBodies()
 	r.learnFrom(w)
 	if r.held && w != &r.primary {
 		r.attemptDone(&r.primary, false, false)
@@ -179,6 +185,23 @@ func (r *race) conclude() (*http.Response, error) {
 	r.attemptDone(w, true, false)
 	r.finish(ended, resp, err, info)
 	return resp, err
+}
+
+// endBodies ends those in memory of all that have lost: a base may go on reading after an early answer, and the bytes are
+// the caller's when RoundTrip has returned.
+func (r *race) endBodies() {
+	if r.contest == nil {
+		return
+	}
+	end := func(a *attempt) {
+		if a != r.winner && a.reqBody != nil && a.reqBody.memory {
+			a.reqBody.end()
+		}
+	}
+	end(&r.primary)
+	for _, h := range r.contest.hedges {
+		end(h)
+	}
 }
 
 // attempts returns how many attempts were sent, of a race that is over.
@@ -226,8 +249,8 @@ func (r *race) leave() {
 		r.decideLocked(nil)
 	}
 	r.mu.Unlock()
-	r.stop()
 	r.supersedeRest()
+	r.stop()
 	r.free(&r.primary)
 	if !r.t.detach {
 		closeRequest(r.primary.req) // the base may have left it open

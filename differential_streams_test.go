@@ -73,7 +73,7 @@ func diffUploadDeclared(length int64) func(*diffRun) {
 	return func(x *diffRun) {
 		body := diffBodyOf(strings.NewReader("payload"))
 		req := x.request(http.MethodPost, "/", body)
-		req.ContentLength = length
+		req.ContentLength, x.misdeclared = length, true
 		x.send(req)
 		x.awaitClose(body)
 	}

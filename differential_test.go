@@ -157,6 +157,8 @@ type diffRun struct {
 	cleanup  []func()
 	handlers sync.WaitGroup // added to only until ended
 
+	misdeclared bool // the length of the request's body
+
 	mu     sync.Mutex // guards the fields below
 	ended  bool
 	points map[string]chan struct{}

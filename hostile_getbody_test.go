@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,4 +118,48 @@ func TestOneCloseAfterAPanic(t *testing.T) {
 	require.EqualValues(t, 1, closes(tr, func(req *http.Request) { req.Header.Del("Idempotency-Key") }), "passed on")
 	require.EqualValues(t, 1, closes(pool.Wrap(refuses), func(*http.Request) {}), "repeated")
 	require.Zero(t, pool.Stats().InFlight)
+}
+
+// TestGetBodyOfALoser has the base of a loser call GetBody, which is still running when the call has its answer: RoundTrip does
+// not return before that.
+func TestGetBodyOfALoser(t *testing.T) {
+	t.Parallel()
+	for name, loser := range map[string]hedgerow.AttemptKind{
+		"hedge": hedgerow.AttemptHedge, "detached primary": hedgerow.AttemptPrimary,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				base := roundTrip(func(req *http.Request) (*http.Response, error) {
+					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == loser {
+						time.Sleep(5 * time.Millisecond)
+						_, err := req.GetBody()
+						<-req.Context().Done()
+						return nil, errors.Join(err, req.Context().Err())
+					}
+					time.Sleep(10 * time.Millisecond)
+					return sharedAnswer(req, http.StatusOK, ""), nil
+				})
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+					Detach: loser == hedgerow.AttemptPrimary,
+				})
+				require.NoError(t, err)
+				var gets, running atomic.Int64
+				resp, err := tr.RoundTrip(putWith(t, io.NopCloser(strings.NewReader(sharedPayload)), func() (io.ReadCloser, error) {
+					running.Add(1)
+					defer running.Add(-1)
+					if gets.Add(1) == 2 { // the first is the hedge's
+						time.Sleep(time.Second)
+					}
+					return io.NopCloser(strings.NewReader(sharedPayload)), nil
+				}))
+				require.Zero(t, running.Load())
+				require.EqualValues(t, 2, gets.Load())
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				time.Sleep(time.Second) // the loser is back by then
+			})
+		})
+	}
 }

@@ -163,8 +163,8 @@ func (r *race) setTimerLocked() {
 	}
 }
 
-// anotherBody returns a body for a hedge. No copy of those there are is made meanwhile: what net/http reads of it would come
-// from where the hedge's begins, if there is but one reader.
+// anotherBody returns a body for a hedge. Meanwhile no base has another copy made: if there is but one reader, it would be
+// rewound in the middle of what the hedge sends.
 func (r *race) anotherBody() (io.ReadCloser, error) {
 	gets := r.primary.reqBody.gets
 	if !takeTurn(gets) {

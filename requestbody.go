@@ -2,6 +2,7 @@ package hedgerow
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"reflect"
@@ -19,18 +20,20 @@ import (
 // GetBody is to return a new copy. There are clients whose GetBody rewinds the one reader they have and returns that
 // again: see [bodyFrom].
 type sentBody struct {
-	memory bool          // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
-	want   int64         // its length; not positive: unknown
-	gets   chan struct{} // the turn to have another body made and to add it, for all attempts of the call that are hedges or hedged
-	failed atomic.Bool   // the body itself has, so that the error of its attempt says nothing of the host
+	memory bool            // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
+	want   int64           // its length; not positive: unknown
+	gets   chan struct{}   // the turn to call GetBody and to add what it returns; the attempts of a race have one between them
+	done   <-chan struct{} // closed when the attempt has ended; nil: never
+	failed atomic.Bool     // the body itself has, so that the error of its attempt says nothing of the host
 
 	mu     sync.Mutex // guards the fields below
 	final  bool       // no more copies are made
 	copies []*requestBody
 }
 
-func newSentBody(req *http.Request, memory bool) *sentBody {
-	return &sentBody{memory: memory, want: req.ContentLength, gets: make(chan struct{}, 1)}
+// newSentBody returns what the body of req is to be a part of. ctx is the attempt's.
+func newSentBody(ctx context.Context, req *http.Request, memory bool) *sentBody {
+	return &sentBody{memory: memory, want: req.ContentLength, gets: make(chan struct{}, 1), done: ctx.Done()}
 }
 
 // take makes the body of req, and what its GetBody returns, parts of b. req is the attempt's own.
@@ -42,8 +45,11 @@ func (b *sentBody) take(req *http.Request) {
 	req.Body = body
 	if get := req.GetBody; get != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
-			if takeTurn(b.gets) { // else a GetBody for a hedge takes long: see pauseTime
+			select {
+			case b.gets <- struct{}{}:
 				defer func() { <-b.gets }()
+			case <-b.done:
+				return nil, errBodyClosed
 			}
 			if b.isFinal() {
 				return nil, errBodyClosed
@@ -106,10 +112,10 @@ func (b *sentBody) end() {
 // bodyFrom calls get for another body than the copies. If it is what one of them reads, that one gets nothing more of it;
 // beside attempts that go on, there is none while one of them is still sending it. If it was read while get ran, nobody
 // knows where it was: then that attempt loses it all the same.
-func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside bool) (io.ReadCloser, error) {
+func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside bool) (body io.ReadCloser, err error) {
 	p := pauseReads(copies)
 	defer p.resume() // also if get panics
-	body, err := get()
+	body, err = get()
 	quiet, shared := p.held(), sharing(copies, body)
 	if beside && quiet {
 		if k := slices.IndexFunc(shared, (*requestBody).unfinished); k >= 0 {
@@ -119,23 +125,22 @@ func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside b
 	}
 	for _, c := range shared {
 		c.seize()
-		if !beside {
-			continue
-		}
-		c.of.refuse() // net/http must not rewind it for that attempt
-		for _, late := range sharing(c.of.all(), body) {
-			if !late.seized.Load() { // it has done so, and did not wait for its turn any longer
-				late.seize()
-				shared, quiet = append(shared, late), false
-			}
+		if beside {
+			c.of.refuse() // net/http must not rewind it for that attempt
 		}
 	}
 	p.resume() // getQuietly takes turns
-	if !quiet && len(shared) > 0 {
-		body, err = getQuietly(shared, get)
+	if len(shared) == 0 {
+		return body, err
 	}
-	if err != nil && len(shared) > 0 {
-		closeQuietly(shared[0].rc) // which is nobody's now
+	defer func() {
+		if body == nil || err != nil || !sameBody(body, shared[0].rc) {
+			closeQuietly(shared[0].rc) // which is nobody's now
+		}
+	}()
+	if !quiet {
+		body = nil // if get panics
+		body, err = getQuietly(shared, get)
 	}
 	return body, err
 }
@@ -228,20 +233,26 @@ func (b *requestBody) Read(p []byte) (int, error) {
 }
 
 func (b *requestBody) Close() error {
-	if !b.closed.CompareAndSwap(false, true) {
-		return nil
-	}
-	if b.of.memory {
+	first := b.closed.CompareAndSwap(false, true)
+	if b.of.memory { // whoever closes it, no Read is left
 		b.turn <- struct{}{}
 		defer func() { <-b.turn }()
+	}
+	if !first {
+		return nil
 	}
 	return b.rc.Close()
 }
 
-// restore puts rc, which was rewound, back to where b has read to. Its turn must be held.
+// restore puts rc, which was rewound, back to where b has read to, unless b is closed meanwhile. Its turn must be held.
 func (b *requestBody) restore(rc io.Reader) {
-	if _, err := io.CopyN(io.Discard, rc, b.got); err != nil {
-		b.seize()
+	p := make([]byte, min(b.got, 8<<10))
+	for left := b.got; left > 0 && !b.closed.Load(); {
+		n, err := rc.Read(p[:min(left, int64(len(p)))])
+		if left -= int64(n); err != nil && left > 0 {
+			b.seized.Store(true) // but it is for b to close
+			return
+		}
 	}
 }
 

@@ -165,7 +165,6 @@ const rewindingDelay = 100 * time.Millisecond
 // new copy it reads a half, and the other one when the test or a hedge says so.
 type rewinding struct {
 	after   time.Duration // until it does so
-	half    chan struct{} // closed when that was read
 	goOn    context.CancelFunc
 	other   context.Context // ended by goOn
 	primary chan string     // what was read of the new copy
@@ -175,7 +174,7 @@ type rewinding struct {
 func (b *rewinding) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
 		b.goOn()
-		time.Sleep(time.Millisecond) // the primary reads on
+		time.Sleep(5 * time.Millisecond) // the primary reads on
 		body, err := io.ReadAll(req.Body)
 		return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
 	}
@@ -183,12 +182,12 @@ func (b *rewinding) RoundTrip(req *http.Request) (*http.Response, error) {
 	_ = req.Body.Close()
 	body, err := req.GetBody()
 	if err != nil {
+		b.primary <- ""
 		return nil, err
 	}
 	time.Sleep(time.Millisecond) // not in a Read when a hedge's rewind begins
 	got := make([]byte, len(sharedPayload))
 	n, err := io.ReadFull(body, got[:len(got)/2])
-	close(b.half)
 	if err == nil {
 		<-b.other.Done()
 		var more int
@@ -205,12 +204,12 @@ func (b *rewinding) RoundTrip(req *http.Request) (*http.Response, error) {
 // testRewinding makes a call over a rewinding that begins after so long, with a body that is shared and with one that is not.
 // getting is told the number of each GetBody, which it has to do. It returns when all is over.
 func testRewinding(
-	t *testing.T, after time.Duration, getting func(b *rewinding, n int64, get func()), check func(t *testing.T, shared bool, primary string, skipped bool),
+	t *testing.T, after time.Duration, getting func(b *rewinding, n int64, get func()), check func(t *testing.T, shared bool, primary string, hedges uint64),
 ) {
 	t.Helper()
 	for _, name := range []string{"the same body", "a copy"} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &rewinding{after: after, half: make(chan struct{}), primary: make(chan string, 1)}
+			b := &rewinding{after: after, primary: make(chan string, 1)}
 			b.other, b.goOn = context.WithCancel(t.Context())
 			tr, err := hedgerow.New(hedgerow.Config{
 				Base: b, Hedge: hedgerow.HedgeConfig{Delay: rewindingDelay, MaxHedges: 1},
@@ -219,15 +218,19 @@ func testRewinding(
 			req := putWith(t, nil, nil)
 			sharedBodies()[name](req)
 			rewind := req.GetBody
-			var gets atomic.Int64
+			var gets, running atomic.Int64
 			req.GetBody = func() (body io.ReadCloser, err error) {
+				if running.Add(1) > 1 {
+					t.Error("two at a time")
+				}
+				defer running.Add(-1)
 				getting(b, gets.Add(1), func() { body, err = rewind() })
 				return body, err
 			}
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err, name)
 			require.Equal(t, sharedPayload, contractRead(t, resp), name)
-			check(t, name != "a copy", <-b.primary, tr.Stats().Total.Skipped[hedgerow.SkipBody] > 0)
+			check(t, name != "a copy", <-b.primary, tr.Stats().Total.Hedges)
 			time.Sleep(time.Second) // the loser is back by then
 		})
 	}
@@ -244,29 +247,154 @@ func TestRewindBesideARewind(t *testing.T) {
 			b.goOn()
 			time.Sleep(10 * time.Millisecond) // what the primary reads now is not sent
 		}
-	}, func(t *testing.T, shared bool, primary string, skipped bool) {
+	}, func(t *testing.T, shared bool, primary string, hedges uint64) {
 		t.Helper()
 		require.Equal(t, sharedPayload, primary)
-		require.Equal(t, shared, skipped)
+		if shared {
+			require.Zero(t, hedges)
+		}
 	})
 }
 
-// TestRewindDuringALongOne has the primary's body rewound while GetBody takes its time for a hedge. That does not wait
-// for ever; the copy it has made is found, and brings nothing of what the hedge sends.
+// TestRewindDuringALongOne has the primary's body rewound while GetBody takes its time for a hedge, longer than reads are
+// paused. It waits for that; if the hedge has the one reader then, there is no other copy.
 func TestRewindDuringALongOne(t *testing.T) {
 	t.Parallel()
-	testRewinding(t, rewindingDelay+5*time.Millisecond, func(b *rewinding, n int64, get func()) {
+	testRewinding(t, rewindingDelay+5*time.Millisecond, func(_ *rewinding, n int64, get func()) {
 		if n == 1 {
-			<-b.half
+			time.Sleep(300 * time.Millisecond)
 		}
 		get()
-	}, func(t *testing.T, shared bool, primary string, skipped bool) {
+	}, func(t *testing.T, shared bool, primary string, hedges uint64) {
 		t.Helper()
-		want := sharedPayload
 		if shared {
-			want = want[:len(want)/2]
+			require.Empty(t, primary)
+			require.EqualValues(t, 1, hedges)
+		} else {
+			require.Equal(t, sharedPayload, primary)
 		}
-		require.Equal(t, want, primary)
-		require.False(t, skipped)
+	})
+}
+
+// A closingBody is a shared body of short Reads, during one of which the base closes it.
+type closingBody struct {
+	contractBody
+
+	reading, closed chan struct{}
+}
+
+func (b *closingBody) Read(p []byte) (int, error) {
+	n, err := b.contractBody.Read(p[:min(len(p), 4)])
+	if b.reads.Load() == 4 { // the first one of those that bring it back to where it was
+		close(b.reading)
+		<-b.closed
+	}
+	return n, err
+}
+
+// TestCloseDuringARewind has the base close a body that is being brought back to where it was read to.
+func TestCloseDuringARewind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &closingBody{reading: make(chan struct{}), closed: make(chan struct{})}
+		b.src = strings.NewReader(sharedPayload)
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+				<-req.Context().Done() // it was granted later
+				return nil, req.Context().Err()
+			}
+			if _, err := io.ReadFull(req.Body, make([]byte, 12)); err != nil {
+				return nil, err
+			}
+			<-b.reading
+			err := req.Body.Close()
+			close(b.closed)
+			time.Sleep(time.Second)
+			return sharedAnswer(req, http.StatusOK, ""), err
+		})
+		tr, err := hedgerow.New(hedgerow.Config{
+			Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+		})
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(putWith(t, b, func() (io.ReadCloser, error) {
+			b.src = strings.NewReader(sharedPayload)
+			return b, nil
+		}))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Zero(t, b.late.Load(), "reads after Close")
+	})
+}
+
+// TestSecondGetBody has a reader rewound during a Read, so that GetBody is called once more. What it does then does not keep the
+// reader from being closed.
+func TestSecondGetBody(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]func() (io.ReadCloser, error){
+		"panics":  func() (io.ReadCloser, error) { panic("the second") },
+		"nothing": func() (io.ReadCloser, error) { return nil, nil },
+		"a copy":  func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(sharedPayload)), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newLingeringBody()
+				gets := 0
+				req := putWith(t, b, func() (io.ReadCloser, error) {
+					<-b.second
+					if gets++; gets > 1 {
+						return second()
+					}
+					b.src = strings.NewReader(sharedPayload)
+					close(b.sought)
+					time.Sleep(10 * time.Millisecond)
+					return b, nil
+				})
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+						p := make([]byte, 4)
+						_, err := io.ReadAll(io.MultiReader(io.LimitReader(req.Body, int64(len(p))), req.Body))
+						return sharedAnswer(req, http.StatusOK, ""), errors.Join(err, req.Body.Close())
+					}),
+					Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+				})
+				require.NoError(t, err)
+				func() {
+					defer func() { _ = recover() }() // unless the primary has ended the call before
+					if resp, err := tr.RoundTrip(req); err == nil {
+						contractRead(t, resp)
+					}
+				}()
+				time.Sleep(time.Second) // all attempts are back by then
+				require.EqualValues(t, 1, b.closes.Load())
+			})
+		})
+	}
+}
+
+// TestRewindThatCannotBeUndone rewinds a reader for a hedge, and has less to read then than the primary has had: the primary's
+// upload ends in an error, and closes the reader.
+func TestRewindThatCannotBeUndone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &contractBody{src: strings.NewReader(sharedPayload)}
+		tr, err := hedgerow.New(hedgerow.Config{
+			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				_, err := io.ReadFull(req.Body, make([]byte, 5))
+				time.Sleep(1500 * time.Microsecond) // the hedge is asked for
+				if err == nil {
+					_, err = req.Body.Read(make([]byte, 5))
+				}
+				return nil, errors.Join(err, req.Body.Close())
+			}),
+			Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+		})
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(putWith(t, b, func() (io.ReadCloser, error) {
+			b.src = strings.NewReader("abc")
+			return b, nil
+		}))
+		require.Error(t, err)
+		require.EqualValues(t, 1, b.closes.Load())
 	})
 }

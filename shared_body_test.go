@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -70,62 +71,66 @@ func TestHedgeOfASharedBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, late := range []bool{false, true} {
-				asked, made := make(chan struct{}), make(chan struct{})
-				primary := make(chan string, 1)
-				base := roundTrip(func(req *http.Request) (*http.Response, error) {
-					a, _ := hedgerow.AttemptFromContext(req.Context())
-					if a.Kind == hedgerow.AttemptHedge {
-						close(made)
-						body, err := io.ReadAll(req.Body)
-						<-asked
-						return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
-					}
-					half := make([]byte, len(sharedPayload)/2)
-					if _, err := io.ReadFull(req.Body, half); err != nil {
-						return nil, err
-					}
-					select { // of the hedge, whichever comes
-					case <-asked:
-					case <-made:
-						close(asked)
-					}
-					rest := make([]byte, len(sharedPayload)-len(half))
-					_, err := io.ReadFull(req.Body, rest)
-					if late { // net/http looks for the end when it has all it wants
-						<-made
-						_, err = req.Body.Read(make([]byte, 1))
-						if _, again := req.GetBody(); (again == nil) != (name == "a copy") { // as for a connection that was lost
-							err = errors.New("the hedge's body was rewound")
+				synctest.Test(t, func(t *testing.T) {
+					asked, made, sent := make(chan struct{}), make(chan struct{}), make(chan struct{})
+					primary := make(chan string, 1)
+					base := roundTrip(func(req *http.Request) (*http.Response, error) {
+						a, _ := hedgerow.AttemptFromContext(req.Context())
+						if a.Kind == hedgerow.AttemptHedge {
+							close(made)
+							body, err := io.ReadAll(req.Body)
+							<-asked
+							<-sent
+							return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
 						}
-					}
-					_ = req.Body.Close()
-					if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
-						primary <- err.Error()
-					} else {
-						primary <- string(half) + string(rest)
-					}
-					<-req.Context().Done()
-					return nil, req.Context().Err()
-				})
-				tr, err := hedgerow.New(hedgerow.Config{
-					Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
-					Hooks: hedgerow.Hooks{HedgeSkipped: func(_ context.Context, e hedgerow.SkipEvent) {
-						if e.Reason == hedgerow.SkipBody {
+						half := make([]byte, len(sharedPayload)/2)
+						if _, err := io.ReadFull(req.Body, half); err != nil {
+							return nil, err
+						}
+						select { // of the hedge, whichever comes
+						case <-asked:
+						case <-made:
 							close(asked)
 						}
-					}},
+						rest := make([]byte, len(sharedPayload)-len(half))
+						_, err := io.ReadFull(req.Body, rest)
+						if late { // net/http looks for the end when it has all it wants
+							<-made
+							_, err = req.Body.Read(make([]byte, 1))
+							if _, again := req.GetBody(); (again == nil) != (name == "a copy") { // as for a connection that was lost
+								err = errors.New("the hedge's body was rewound")
+							}
+						}
+						_ = req.Body.Close()
+						if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
+							primary <- err.Error()
+						} else {
+							primary <- string(half) + string(rest)
+						}
+						close(sent)
+						<-req.Context().Done()
+						return nil, req.Context().Err()
+					})
+					tr, err := hedgerow.New(hedgerow.Config{
+						Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+						Hooks: hedgerow.Hooks{HedgeSkipped: func(_ context.Context, e hedgerow.SkipEvent) {
+							if e.Reason == hedgerow.SkipBody {
+								close(asked)
+							}
+						}},
+					})
+					require.NoError(t, err)
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://shared.test/", nil)
+					require.NoError(t, err)
+					req.ContentLength = int64(len(sharedPayload))
+					req.Header.Set("Idempotency-Key", "k1")
+					set(req)
+					resp, err := tr.RoundTrip(req)
+					require.NoError(t, err)
+					require.Equal(t, sharedPayload, contractRead(t, resp))
+					require.Equal(t, sharedPayload, contractTimeout(t, primary, "the primary"))
+					require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
 				})
-				require.NoError(t, err)
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://shared.test/", nil)
-				require.NoError(t, err)
-				req.ContentLength = int64(len(sharedPayload))
-				req.Header.Set("Idempotency-Key", "k1")
-				set(req)
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				require.Equal(t, sharedPayload, contractRead(t, resp))
-				require.Equal(t, sharedPayload, contractTimeout(t, primary, "the primary"))
-				require.EqualValues(t, 1, tr.Stats().Total.HedgeWins)
 			}
 		})
 	}
@@ -293,6 +298,45 @@ func TestLoserReadsLate(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			close(returned)
 			require.Zero(t, contractTimeout(t, read, "the loser"))
+		})
+	}
+}
+
+// TestAnsweredLoserReadsLate is the same with a loser that has answered early, while its upload goes on.
+func TestAnsweredLoserReadsLate(t *testing.T) {
+	t.Parallel()
+	for _, loser := range []hedgerow.AttemptKind{hedgerow.AttemptPrimary, hedgerow.AttemptHedge} {
+		t.Run(loser.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				returned, read := make(chan struct{}), make(chan int64, 1)
+				base := roundTrip(func(req *http.Request) (*http.Response, error) {
+					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind != loser {
+						time.Sleep(20 * time.Millisecond)
+						return sharedAnswer(req, http.StatusOK, ""), nil
+					}
+					go func() {
+						<-returned
+						n, _ := io.Copy(io.Discard, req.Body)
+						read <- n
+					}()
+					time.Sleep(5 * time.Millisecond)
+					return sharedAnswer(req, http.StatusServiceUnavailable, ""), nil
+				})
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+				})
+				require.NoError(t, err)
+				ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Idempotent: true})
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://shared.test/", strings.NewReader(sharedPayload))
+				require.NoError(t, err)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				require.NoError(t, resp.Body.Close())
+				close(returned)
+				require.Zero(t, <-read)
+			})
 		})
 	}
 }

@@ -100,7 +100,7 @@ func (a *try) make() error {
 	case inMemory(a.req.Body):
 		a.misfit = !fits(&a.req)
 	default:
-		a.own = newSentBody(&a.req, false)
+		a.own = newSentBody(a, &a.req, false)
 		a.own.take(&a.req)
 	}
 	w.body = a.own

