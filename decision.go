@@ -134,7 +134,7 @@ func (r *race) bookGone() {
 }
 
 // stop ends the timer of a race that is over, and waits for a hedge that is being made, and for a GetBody that the base of a
-// loser has called. None begins any more.
+// loser has called. What was in flight at the decision calls none any more.
 func (r *race) stop() {
 	r.timer.Stop()
 	if r.contest == nil {
