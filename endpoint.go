@@ -155,6 +155,7 @@ type endpoint struct {
 	circuit  *circuit
 	delays   delays      // latencies, and the delay learned from them
 	pooled   atomic.Bool // its calls have reached a pool beneath
+	rewinds  atomic.Bool // a GetBody of its calls has returned the body that was sent
 
 	prev, next *endpoint // in the registry's list; guarded by its mutex
 }

@@ -113,6 +113,9 @@ func (r *race) unplace(a *attempt) {
 	if !r.over.Load() {
 		r.running--
 		r.sends--
+		if r.running == 1 && !r.held && r.contest.starting == nil {
+			r.primary.reqBody.permit() // what it has sent; the hedge may have taken the reader
+		}
 		c := r.contest
 		skipped = !gone && !c.skipped[SkipNoResource]
 		c.skipped[SkipNoResource] = true

@@ -1,8 +1,10 @@
 package hedgerow
 
 import (
+	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,14 +166,22 @@ func (r *race) setTimerLocked() {
 }
 
 // anotherBody returns a body for a hedge. Meanwhile no base has another copy made: if there is but one reader, it would be
-// rewound in the middle of what the hedge sends.
+// rewound in the middle of what the hedge sends. An endpoint whose GetBody is known for that has no hedge beside an upload.
 func (r *race) anotherBody() (io.ReadCloser, error) {
 	gets := r.primary.reqBody.gets
 	if !takeTurn(gets) {
 		return nil, errBodyShared // most likely not, but a hedge can be done without
 	}
 	defer func() { <-gets }()
-	return bodyFrom(r.req.GetBody, r.copies(), true)
+	copies := r.copies()
+	if r.ep.rewinds.Load() && slices.ContainsFunc(copies, (*requestBody).sending) {
+		return nil, errBodyShared
+	}
+	body, err := bodyFrom(r.req.GetBody, copies, true)
+	if errors.Is(err, errBodyShared) || slices.ContainsFunc(copies, (*requestBody).taken) {
+		r.ep.rewinds.Store(true)
+	}
+	return body, err
 }
 
 // copies returns the request bodies of the attempts so far.

@@ -95,10 +95,19 @@ func (b *sentBody) all() []*requestBody {
 }
 
 // refuse lets no more copies be made.
-func (b *sentBody) refuse() {
+func (b *sentBody) refuse() { b.setFinal(true) }
+
+// permit takes refuse back. b may be nil.
+func (b *sentBody) permit() {
+	if b != nil {
+		b.setFinal(false)
+	}
+}
+
+func (b *sentBody) setFinal(final bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.final = true
+	b.final = final
 }
 
 // end closes all copies, and those that are still to come.
@@ -119,7 +128,7 @@ func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside b
 	quiet, shared := p.held(), sharing(copies, body)
 	if beside && quiet {
 		if k := slices.IndexFunc(shared, (*requestBody).unfinished); k >= 0 {
-			shared[k].restore(body)
+			shared[k].behind = shared[k].got
 			return nil, errBodyShared
 		}
 	}
@@ -198,11 +207,12 @@ type requestBody struct {
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
 
-	// turn holds one token while a Read runs; it guards got. It is no mutex, because GetBody may sleep, which in a
+	// turn holds one token while a Read runs; it guards got and behind. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
-	turn  chan struct{}
-	got   int64                 // bytes read
-	doubt atomic.Pointer[pause] // what is read while it lasts is not known to be ours
+	turn   chan struct{}
+	got    int64                 // bytes read
+	behind int64                 // how many of them are read once more, because rc was rewound
+	doubt  atomic.Pointer[pause] // what is read while it lasts is not known to be ours
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
@@ -210,19 +220,20 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	defer func() { <-b.turn }()
 	b.doubt.Load().wait()
 	switch {
-	case b.seized.Load() && b.of.want > 0 && b.got == b.of.want:
+	case b.taken() && b.of.want > 0 && b.got == b.of.want:
 		return 0, io.EOF // it has been sent, but for net/http's look at the end
-	case b.seized.Load():
-		b.of.failed.Store(true)
-		return 0, errBodyClosed
+	case b.taken():
+		return 0, b.fail(errBodyClosed)
 	case b.closed.Load():
 		return 0, errBodyClosed
 	}
+	if err := b.catchUp(p); err != nil {
+		return 0, err
+	}
 	n, err := b.rc.Read(p)
 	b.doubt.Load().wait()
-	if b.seized.Load() {
-		b.of.failed.Store(true)
-		return 0, errBodyClosed // there is no telling what it has read
+	if b.taken() {
+		return 0, b.fail(errBodyClosed) // there is no telling what it has read
 	}
 	b.got += int64(n)
 	fails := err != nil && err != io.EOF && !b.closed.Load()
@@ -244,20 +255,46 @@ func (b *requestBody) Close() error {
 	return b.rc.Close()
 }
 
-// restore puts rc, which was rewound, back to where b has read to, unless b is closed meanwhile. Its turn must be held.
-func (b *requestBody) restore(rc io.Reader) {
-	p := make([]byte, min(b.got, 8<<10))
-	for left := b.got; left > 0 && !b.closed.Load(); {
-		n, err := rc.Read(p[:min(left, int64(len(p)))])
-		if left -= int64(n); err != nil && left > 0 {
-			b.seized.Store(true) // but it is for b to close
-			return
+// catchUp brings a reader that was rewound back to where b was, by way of p. Its turn must be held.
+func (b *requestBody) catchUp(p []byte) error {
+	for b.behind > 0 && len(p) > 0 {
+		n, err := b.rc.Read(p[:min(b.behind, int64(len(p)))])
+		b.behind -= int64(n)
+		switch {
+		case b.closed.Load():
+			return errBodyClosed
+		case b.behind == 0:
+		case err == io.EOF:
+			return b.fail(io.ErrUnexpectedEOF)
+		case err != nil:
+			return b.fail(err)
 		}
 	}
+	return nil
+}
+
+// fail notes that the body itself has failed, and returns err.
+func (b *requestBody) fail(err error) error {
+	b.of.failed.Store(true)
+	return err
 }
 
 // unfinished reports whether the base transport may want more of b. Its turn must be held.
 func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.of.want }
+
+// sending reports whether b is being read, or the base transport may want more of it.
+func (b *requestBody) sending() bool {
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+		return b.unfinished()
+	default:
+		return true
+	}
+}
+
+// taken reports whether another copy has the reader of b.
+func (b *requestBody) taken() bool { return b.seized.Load() }
 
 // seize leaves b with what it has read so far.
 func (b *requestBody) seize() {

@@ -306,10 +306,18 @@ func TestCloseDuringARewind(t *testing.T) {
 			if _, err := io.ReadFull(req.Body, make([]byte, 12)); err != nil {
 				return nil, err
 			}
+			time.Sleep(5 * time.Millisecond) // the hedge is asked for
+			ended := make(chan error)
+			go func() {
+				_, err := req.Body.Read(make([]byte, 12))
+				ended <- err
+			}()
 			<-b.reading
 			err := req.Body.Close()
 			close(b.closed)
-			time.Sleep(time.Second)
+			if <-ended == nil {
+				err = errors.New("read on")
+			}
 			return sharedAnswer(req, http.StatusOK, ""), err
 		})
 		tr, err := hedgerow.New(hedgerow.Config{
@@ -370,6 +378,34 @@ func TestSecondGetBody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRewindThenBlocks rewinds a reader that blocks from then on. Only who reads it waits for it.
+func TestRewindThenBlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &contractBody{src: strings.NewReader(sharedPayload)}
+		var rewound atomic.Int64
+		tr, err := hedgerow.New(hedgerow.Config{
+			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				_, err := io.ReadFull(req.Body, make([]byte, 5))
+				time.Sleep(5 * time.Millisecond) // hedges are asked for
+				return sharedAnswer(req, http.StatusOK, ""), errors.Join(err, req.Body.Close())
+			}),
+			Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+		})
+		require.NoError(t, err)
+		forever, w := io.Pipe()
+		resp, err := tr.RoundTrip(putWith(t, b, func() (io.ReadCloser, error) {
+			rewound.Add(1)
+			b.src = forever
+			return b, nil
+		}))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Positive(t, rewound.Load())
+		require.NoError(t, w.Close())
+	})
 }
 
 // TestRewindThatCannotBeUndone rewinds a reader for a hedge, and has less to read then than the primary has had: the primary's

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,100 @@ func TestRepeatOfASharedBodyBeneathATransport(t *testing.T) {
 				require.Equal(t, sharedPayload, contractRead(t, resp))
 			})
 		}
+	}
+}
+
+// TestRepeatBesideAnUnplacedHedge has a hedge that is due when the primary has sent its body, and for which the pool has no
+// resource. It does not keep the pool from repeating the primary's refusal.
+func TestRepeatBesideAnUnplacedHedge(t *testing.T) {
+	t.Parallel()
+	for name, set := range sharedBodies() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{
+					Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}, Strategy: hedgerow.PrimaryBackup,
+				})
+				require.NoError(t, err)
+				require.NoError(t, pool.Disable("b"))
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+						body, err := io.ReadAll(req.Body)
+						if err := errors.Join(err, req.Body.Close()); err != nil {
+							return nil, err
+						}
+						if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Resource == "b" {
+							return sharedAnswer(req, http.StatusOK, string(body)), nil
+						}
+						time.Sleep(20 * time.Millisecond)
+						return sharedAnswer(req, http.StatusTooManyRequests, ""), pool.Enable("b")
+					})),
+					Hedge: hedgerow.HedgeConfig{Delay: 15 * time.Millisecond, MaxHedges: 1},
+				})
+				require.NoError(t, err)
+				req := putWith(t, nil, nil)
+				set(req)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				require.Equal(t, sharedPayload, contractRead(t, resp))
+				require.EqualValues(t, 1, tr.Stats().Total.Skipped[hedgerow.SkipNoResource])
+			})
+		})
+	}
+}
+
+// TestRewindIsRemembered makes calls whose hedges are due during the upload. The first one shows that GetBody rewinds; from then
+// on none is made before the upload is over.
+func TestRewindIsRemembered(t *testing.T) {
+	t.Parallel()
+	for name, set := range sharedBodies() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const calls = 3
+				var sent atomic.Bool
+				copies := 0
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+						if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+							<-req.Context().Done()
+							return nil, req.Context().Err()
+						}
+						body := make([]byte, len(sharedPayload))
+						_, err := io.ReadFull(req.Body, body[:5])
+						time.Sleep(35 * time.Millisecond) // three hedges are due
+						_, readErr := io.ReadFull(req.Body, body[5:])
+						sent.Store(true)
+						time.Sleep(10 * time.Millisecond) // and one more
+						return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, readErr, req.Body.Close())
+					}),
+					Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1, BudgetPercent: 100},
+				})
+				require.NoError(t, err)
+				for range calls {
+					sent.Store(false)
+					req := putWith(t, nil, nil)
+					set(req)
+					get := req.GetBody
+					req.GetBody = func() (io.ReadCloser, error) {
+						if !sent.Load() {
+							copies++
+						}
+						return get()
+					}
+					resp, err := tr.RoundTrip(req)
+					require.NoError(t, err)
+					require.Equal(t, sharedPayload, contractRead(t, resp))
+				}
+				if name == "a copy" {
+					require.Equal(t, calls, copies)
+				} else {
+					require.Equal(t, 1, copies)
+				}
+				require.EqualValues(t, calls, tr.Stats().Total.Hedges)
+			})
+		})
 	}
 }
 
