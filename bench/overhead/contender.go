@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -22,6 +20,7 @@ const (
 	oursLike = "hedgerow, fixed delay"  // configured like a peer
 	leanest  = "bare, can be cancelled" // which every attempt must be able to, if it loses
 	armed    = "bare, with a timer"     // as well: what every hedger pays before it does anything
+	learning = "least that learns"      // and has a race, a budget and the latencies of its host
 )
 
 // What the contenders that learn their delay learn it by, and what those with a budget may spend: hedgerow's defaults.
@@ -49,6 +48,9 @@ func contenders() []contender {
 		}},
 		{name: armed, learns: true, wrap: func(base http.RoundTripper, delay time.Duration) (http.RoundTripper, error) {
 			return control{base: base, delay: delay}, nil
+		}},
+		{name: learning, learns: true, wrap: func(base http.RoundTripper, _ time.Duration) (http.RoundTripper, error) {
+			return newLearner(base), nil
 		}},
 		{name: ours, learns: true, wrap: func(base http.RoundTripper, _ time.Duration) (http.RoundTripper, error) {
 			return hedgerow.New(hedgerow.Config{Base: base})
@@ -96,38 +98,4 @@ func contenderByName(name string) (contender, bool) {
 		return contender{}, false
 	}
 	return all[k], true
-}
-
-// A control gives each call a context of its own, which ends with the response body, and if it has a delay a timer, which
-// does nothing. A hedger can do no less.
-type control struct {
-	base  http.RoundTripper
-	delay time.Duration // zero: no timer
-}
-
-type controlBody struct {
-	io.ReadCloser
-
-	cancel context.CancelFunc
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (c control) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(req.Context())
-	if c.delay > 0 {
-		defer time.AfterFunc(c.delay, func() {}).Stop()
-	}
-	resp, err := c.base.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	resp.Body = &controlBody{resp.Body, cancel}
-	return resp, nil
-}
-
-// Close closes the body and ends the context.
-func (b *controlBody) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
 }

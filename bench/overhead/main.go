@@ -18,6 +18,10 @@
 // the column "hedges %" tells. In the settings where hedges fire, the server answers the first request of one call in 20
 // after 20 times the hedge delay, which is the same for all contenders, and the others at once.
 //
+// Three more show what a hedger must do at least: a bare transport whose calls can be cancelled, one that starts and stops a
+// timer for each as well, and, over the no-op base, one that also looks up the host, could race, refills a budget and notes
+// the latency. None of them hedges.
+//
 // # How
 //
 // The contenders take turns, in an order that rotates and turns around from round to round, so that what disturbs the

@@ -54,7 +54,7 @@ func (s setting) takes(c contender) bool {
 	case s.Fires:
 		return !c.learns
 	case s.Base.network():
-		return true
+		return c.name != learning // the machine's noise is above what it adds to a timer
 	}
 	return c.name != oursLike // nothing takes long enough there for the zero Config to hedge
 }

@@ -71,11 +71,8 @@ func (r *report) targets() []target {
 						best.Summary.Hedged))
 			case s.Fires:
 			default:
-				note := fmt.Sprintf("fastest %.3f", m.ShareLeast)
-				if e := one.entry(armed); e != nil {
-					note += fmt.Sprintf("; context and timer alone %.3f", e.Summary.Share)
-				}
-				add(s, "time added against the best peer's", m.Share, timeShare, note)
+				add(s, "time added against the best peer's", m.Share, timeShare,
+					fmt.Sprintf("fastest %.3f%s%s", m.ShareLeast, one.share(armed), one.share(learning)))
 				add(s, "allocations added against the best peer's", m.ShareAllocs, allocShare, "")
 			}
 		}
@@ -93,6 +90,15 @@ func (r *report) targets() []target {
 		}
 	}
 	return all
+}
+
+// share returns what a control adds of the best peer's time, if it took part.
+func (r *result) share(control string) string {
+	e := r.entry(control)
+	if e == nil {
+		return ""
+	}
+	return fmt.Sprintf("; %s %.3f", control, e.Summary.Share)
 }
 
 // pooled returns how a contender compares with another one in all rounds over that base, with however many goroutines: one
