@@ -1,0 +1,109 @@
+package hedgerow_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/hedgerow-go/hedgerow"
+)
+
+// limited returns a server whose answer says which key was used, and refuses the spent one for a minute.
+func limited(name string) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer spent" {
+			w.Header().Set("Retry-After", "60")
+			http.Error(w, "no more", http.StatusTooManyRequests)
+			return
+		}
+		_, _ = io.WriteString(w, name+" with "+r.Header.Get("Authorization"))
+	}))
+}
+
+// Two keys of one service: a call whose key is refused gets its answer with the other one, and the refused key rests for as
+// long as the service asked for.
+func ExampleNewPool() {
+	server := limited("server")
+	defer server.Close()
+
+	keys, err := hedgerow.NewPool(hedgerow.PoolConfig{
+		Name:  "keys",
+		Hosts: []string{server.URL},
+		Resources: []hedgerow.Resource{
+			{ID: "first", Credential: hedgerow.Bearer("spent")},
+			{ID: "second", Credential: hedgerow.Bearer("good")},
+		},
+		Strategy: hedgerow.PrimaryBackup,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	tr, err := hedgerow.New(hedgerow.Config{Base: keys.Wrap(http.DefaultTransport)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer tr.CloseIdleConnections()
+
+	fmt.Println(fetch(&http.Client{Transport: tr}, context.Background(), server.URL))
+	for _, s := range keys.Snapshot() {
+		fmt.Println(s.ID, s.State, s.Attempts, s.Reason)
+	}
+	// Output:
+	// server with Bearer good <nil>
+	// first cooling 1 status 429
+	// second healthy 1
+}
+
+// Two keys that work on two upstreams: each pair is a resource, and the pairs of one key are a group. The refusal of a key rests
+// it on both upstreams, and neither upstream for the other key.
+func ExampleNewPool_keysAndUpstreams() {
+	east, west := limited("east"), limited("west")
+	defer east.Close()
+	defer west.Close()
+
+	var pairs []hedgerow.Resource
+	for _, key := range []string{"spent", "good"} { // names that tell what happens; an ID must not be the key itself
+		for _, up := range []struct{ id, url string }{{"east", east.URL}, {"west", west.URL}} {
+			pairs = append(pairs, hedgerow.Resource{
+				ID: key + "@" + up.id, Group: key, Credential: hedgerow.Bearer(key), Upstream: up.url,
+			})
+		}
+	}
+	pool, err := hedgerow.NewPool(hedgerow.PoolConfig{
+		Hosts:     []string{"http://api.example"},
+		Resources: pairs,
+		Strategy:  hedgerow.PrimaryBackup,
+		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			v := hedgerow.DefaultClassifier(o)
+			if o.Response != nil && o.Response.StatusCode < http.StatusInternalServerError {
+				v.Scope = hedgerow.ScopeGroup // a 429 or 401 is about the key
+			}
+			return v
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	tr, err := hedgerow.New(hedgerow.Config{Base: pool.Wrap(http.DefaultTransport)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer tr.CloseIdleConnections()
+
+	fmt.Println(fetch(&http.Client{Transport: tr}, context.Background(), "http://api.example/"))
+	for _, s := range pool.Snapshot() {
+		fmt.Println(s.ID, s.State, s.Attempts)
+	}
+	// Output:
+	// east with Bearer good <nil>
+	// spent@east cooling 1
+	// spent@west cooling 0
+	// good@east healthy 1
+	// good@west healthy 0
+}
