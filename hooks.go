@@ -13,7 +13,7 @@ import (
 type Hooks struct {
 	// HedgeFired is called when a hedge is really sent, after every gate; default nil.
 	HedgeFired func(context.Context, HedgeEvent)
-	// HedgeSkipped is called when a call is refused a hedge, once per call and reason; default nil.
+	// HedgeSkipped is called when a call is refused a hedge, or a further one, once per call and reason; default nil.
 	HedgeSkipped func(context.Context, SkipEvent)
 	// CircuitChange is called once per transition of a circuit; default nil.
 	CircuitChange func(CircuitEvent)

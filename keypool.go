@@ -59,7 +59,8 @@ type PoolConfig struct {
 	// RetryDelay is the pause before the same resource is tried again, times U(0.5, 1.5), and the spread of the waiters
 	// for one cooldown; zero: 500ms; negative: none.
 	RetryDelay time.Duration
-	// Wait is the longest total time that a call waits for a resource; zero: it is refused at once. [Call].Wait overrides it.
+	// Wait is the longest total time that a call waits for a resource; zero: it is refused at once. [Call].Wait overrides it. A
+	// call whose attempts have all been refused waits no more: see MaxAttempts.
 	Wait time.Duration
 
 	// CooldownTable holds the cooldowns without a hint, of which the last repeats; each is above 0; nil is the default: 30s,
@@ -89,7 +90,8 @@ type PoolConfig struct {
 	Synthetic429 bool
 
 	// Classifier turns outcomes into verdicts; nil: [DefaultClassifier], which is also asked when it has no opinion. A
-	// panic in it surfaces in the goroutine that called RoundTrip.
+	// panic in it surfaces in the goroutine that called RoundTrip. Its verdicts decide what is sent again: see
+	// [ActionCooldown].
 	Classifier Classifier
 	// PeekBody is how many bytes of a response body are shown to Classifier; zero: 4096; negative: none. Nothing is peeked
 	// without a Classifier.
@@ -132,8 +134,8 @@ type Resource struct {
 	// RateBurst is how many tokens of RateLimit may be spent at once; zero: RateLimit, rounded up, at least 1. Without
 	// RateLimit it is an error.
 	RateBurst int
-	// Group names the account that several resources share, for verdicts with [ScopeGroup] or [ScopeGroupKey]; "" is the
-	// default: none.
+	// Group names the account that several resources share, for verdicts with [ScopeGroup] or [ScopeGroupKey], which
+	// [DefaultClassifier] does not give; "" is the default: none.
 	Group string
 }
 
@@ -252,9 +254,11 @@ func (c PoolConfig) parseHosts(f *faults) map[string]bool {
 		case u.Scheme != "http" && u.Scheme != "https":
 			f.check(field, fmt.Sprintf("%q", u.Scheme), false, "is not http or https")
 			continue
-		case u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil ||
-			strings.ContainsAny(u.Host, "*, "):
-			f.check(field, fmt.Sprintf("%q", u.Host), false, "must be [scheme://]host[:port] and no more")
+		case u.Hostname() == "" || strings.ContainsAny(u.Host, "*, "):
+			f.check(field, fmt.Sprintf("%q", u.Host), false, "must be a host, as in [scheme://]host[:port]")
+			continue
+		case u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil:
+			f.check(field, fmt.Sprintf("%q and more", u.Host), false, "must be [scheme://]host[:port]")
 			continue
 		}
 		origin := originOf(u)

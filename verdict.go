@@ -17,10 +17,12 @@ const (
 	ActionNeutral
 	// ActionRetry goes to the next resource, without a change of state.
 	ActionRetry
-	// ActionCooldown rests the resource for Wait, or by the table, and goes to the next one.
+	// ActionCooldown rests the resource for Wait, or by the table, and goes to the next one. A response that is judged so counts
+	// as a refusal before the server acted: the call is repeated whatever its method. Return it for others, such as a 502,
+	// only if the call may be sent twice. A transport error is repeated only for such a call, whatever the verdict.
 	ActionCooldown
 	// ActionDisable takes the resource out until [Pool.Enable], or until a probe after [PoolConfig].ProbeDisabled succeeds,
-	// and goes to the next one.
+	// and goes to the next one, as ActionCooldown does.
 	ActionDisable
 )
 

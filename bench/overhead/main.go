@@ -2,7 +2,7 @@
 // same work in turns, in one run.
 //
 //	go run ./overhead                # everything, about five minutes on an idle machine
-//	go run ./overhead -short         # what CI checks the ratios of (go test ./overhead), under a minute
+//	go run ./overhead -short         # what CI checks the ratios of (go test ./overhead), about a minute
 //	go run ./overhead -json out.json # and every sample as JSON
 //	go run ./overhead -rounds 50 -filter 'HTTP/1.1, 1 g' -contenders 'cancelled|fixed' # a closer look
 //	go run ./overhead -markdown      # the table of docs/overhead.md instead of the full ones

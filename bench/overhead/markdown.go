@@ -18,7 +18,7 @@ func (r *report) writeMarkdown(out io.Writer) error {
 			if e := one.entry(name); e != nil {
 				return cell(&e.Summary)
 			}
-			return "–"
+			return "-"
 		})
 	}
 	held := map[string]float64{}

@@ -76,6 +76,9 @@ func rewrite(t *testing.T) {
 			})
 		}
 	})
+	for k, w := range workloads() {
+		require.NotEmpty(t, all[k], "%s was left out: what is committed has all of them", w.name)
+	}
 	results := slices.Concat(all...)
 	data, err := encode(results)
 	require.NoError(t, err)

@@ -49,14 +49,13 @@ func newPool(host string, changed func(hedgerow.ResourceEvent)) (*hedgerow.Pool,
 	cfg := hedgerow.PoolConfig{
 		Name:           "llm",
 		Hosts:          []string{"http://" + host}, // a key is sent nowhere else, wherever a redirect points to
-		Wait:           5 * time.Second,            // rather than fail while all keys rest
+		Wait:           5 * time.Second,            // rather than fail at once while all keys rest
 		RetryDelay:     20 * time.Millisecond,      // how far apart waiters start
 		ResourceChange: changed,
 	}
 	for _, k := range keys() {
 		cfg.Resources = append(cfg.Resources, hedgerow.Resource{
 			ID: k.id, Credential: hedgerow.Bearer(k.secret), Tier: k.tier,
-			Group: strings.TrimRight(k.id, "-12"),
 		})
 	}
 	return hedgerow.NewPool(cfg)
