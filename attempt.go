@@ -79,7 +79,16 @@ func (a *attempt) who() Attempt {
 }
 
 // unsent reports whether the attempt has ended in the pool beneath and nothing was sent.
-func (a *attempt) unsent() bool { return a.heard != nil && a.heard.sentAt.IsZero() }
+func (a *attempt) unsent() bool { return a.beside() && (a.err != nil || a.refused()) }
+
+// beside reports whether a pool beneath has sent nothing of the attempt. Its response may be that of a layer between.
+func (a *attempt) beside() bool { return a.heard != nil && a.heard.sentAt.IsZero() }
+
+// refused reports whether the response is one after which a pool beneath sends calls elsewhere, and not that of a layer
+// between which makes up for it.
+func (a *attempt) refused() bool {
+	return a.heard != nil && a.heard.refused > 0 && a.resp != nil && a.heard.refused == a.resp.StatusCode
+}
 
 func (a *attempt) mayRepeat() bool { return a.declared }
 

@@ -193,7 +193,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 		return nil, errUnplaced
 	}
 	if a := w.last; a != nil {
-		w.tell(func(n *note) { n.refused = true })
+		w.tell(func(n *note) { n.refused = w.lastCode })
 		if _, kept := a.resp.Body.(*keptBody); kept {
 			a.cancel(nil)
 		} else {
@@ -213,7 +213,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 	}
 	w.finish(func(t *poolTotals) { t.CallsExhausted++ })
 	if w.p.cfg.Synthetic429 {
-		w.tell(func(n *note) { n.refused = true })
+		w.tell(func(n *note) { n.refused = http.StatusTooManyRequests })
 		return err.response(w.req, time.Now()), nil
 	}
 	return nil, err

@@ -150,6 +150,7 @@ func (c PoolConfig) cooldown(n int, v Verdict) time.Duration {
 func (p *Pool) probeFailedLocked(m *member, s *slot, now time.Time) {
 	if m.disabled && s != nil && s == m.probe {
 		m.probeAt, m.probe = now.Add(p.cfg.ProbeDisabled), nil
+		p.changeLocked()
 	}
 }
 

@@ -46,7 +46,7 @@ type note struct {
 	sentAt   time.Time     // of it; zero: none yet
 	done     *AttemptEvent // how that ended, if the pool went on from there; nil: it is in flight, or was the attempt's
 	unplaced bool          // it is a hedge of which nothing was sent
-	refused  bool          // the verdict on its response sends calls elsewhere
+	refused  int           // status of a response whose verdict sends calls elsewhere; zero: none
 	policy   bool          // a policy function has panicked
 }
 
@@ -88,6 +88,7 @@ func (f *flight) send(
 	id.Pool, id.Resource = pool, resource
 	f.sends++
 	n.sent, n.sentAt, n.done = id, now, nil
+	n.refused, n.unplaced = 0, false
 	return id, first, before
 }
 
@@ -138,6 +139,13 @@ func (f *flight) skip() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
+}
+
+// answered counts an attempt that reached the pool, and was answered by something between.
+func (f *flight) answered() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sends++
 }
 
 // count returns how many sends there were. f may be nil.

@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"testing"
@@ -291,4 +292,43 @@ func TestPoolLatencyOfSend(t *testing.T) {
 		require.Equal(t, 429, b.done[0].Status)
 		require.True(t, b.done[0].Won)
 	})
+}
+
+// TestDelayOfNever sets a hedge delay that no clock reaches, in each way that there is. Beneath a pool the clock of the hedges
+// starts later than the call.
+func TestDelayOfNever(t *testing.T) {
+	t.Parallel()
+	const never = time.Duration(math.MaxInt64)
+	for name, hedge := range map[string]hedgerow.HedgeConfig{
+		"Delay": {Delay: never}, "MinDelay": {MinDelay: never}, "WarmupDelay": {WarmupDelay: never}, "Call": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}})
+				require.NoError(t, err)
+				below := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(time.Second)
+					return sharedAnswer(req, http.StatusOK, ""), nil
+				}))
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+						time.Sleep(time.Microsecond)
+						return below.RoundTrip(req)
+					}),
+					Hedge: hedge,
+				})
+				require.NoError(t, err)
+				ctx := t.Context()
+				if name == "Call" {
+					ctx = hedgerow.WithCall(ctx, hedgerow.Call{Delay: never})
+				}
+				resp, err := tr.RoundTrip(contractGet(ctx, t, contractURL))
+				require.NoError(t, err)
+				contractRead(t, resp)
+				require.Zero(t, tr.Stats().Total.Hedges)
+				require.Zero(t, tr.Stats().Total.Skipped)
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@ package hedgerow_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -318,4 +319,35 @@ func TestPoolHostileProxyUserIsMasked(t *testing.T) {
 			require.Contains(t, shown, "proxy.test:1")
 		}
 	}
+}
+
+// A panickingBody blocks in Read until it is closed, and panics then.
+type panickingBody struct{ closed chan struct{} }
+
+func (b *panickingBody) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, errors.New("closed")
+}
+
+func (b *panickingBody) Close() error {
+	close(b.closed)
+	panic("boom")
+}
+
+// TestKeptBodyPanics repeats a call whose refusal has a body that is too slow to be kept, and panics when it is closed for that:
+// not in the caller's goroutine, so that it would end the process.
+func TestKeptBodyPanics(t *testing.T) {
+	t.Parallel()
+	pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}})
+	require.NoError(t, err)
+	resp, err := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+		if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptRetry {
+			return sharedAnswer(req, http.StatusOK, "whole"), nil
+		}
+		resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+		resp.Body = &panickingBody{make(chan struct{})}
+		return resp, nil
+	})).RoundTrip(contractGet(t.Context(), t, contractURL))
+	require.NoError(t, err)
+	require.Equal(t, "whole", contractRead(t, resp))
 }

@@ -37,8 +37,8 @@ func (p *Pool) Disable(id string) error {
 		m.byAdmin, m.probeAt, m.probe = true, time.Time{}, nil
 		if !m.disabled {
 			p.takeOutLocked(m, now, "by the administrator")
-			p.changeLocked()
 		}
+		p.changeLocked()
 	})
 }
 

@@ -63,19 +63,20 @@ func (r *race) passes(a *attempt) {
 	}
 }
 
-// bypassed is told that an attempt has ended that has not reached the pool: something between has answered.
-func (r *race) bypassed(a *attempt) {
+// bypassed is told that an attempt has ended of which the pool has sent nothing: something between has answered. It reports
+// whether that is a hedge, which counts now.
+func (r *race) bypassed(a *attempt) bool {
 	r.mu.Lock()
 	fires := a.hedge && !r.over.Load() && r.countHedgeLocked(a)
 	f := r.shared.Load()
 	r.mu.Unlock()
-	if !fires {
-		return
+	if fires {
+		if f != nil {
+			f.skip()
+		}
+		a.announce(a.id())
 	}
-	if f != nil {
-		f.skip()
-	}
-	a.announce(a.id())
+	return fires
 }
 
 // waits reports whether the primary has reached a pool and waits for a resource.

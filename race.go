@@ -3,6 +3,7 @@ package hedgerow
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -154,7 +155,12 @@ func (r *race) fire() {
 }
 
 // dueLocked returns when the next hedge is due, from the start of the call. mu must be held.
-func (r *race) dueLocked() time.Duration { return r.clock + time.Duration(r.asks+1)*r.delay }
+func (r *race) dueLocked() time.Duration {
+	if n := time.Duration(r.asks + 1); r.delay > (math.MaxInt64-r.clock)/n {
+		return math.MaxInt64 // never
+	}
+	return r.clock + time.Duration(r.asks+1)*r.delay
+}
 
 // setTimerLocked sets the timer to when the next hedge is due, if the call may have one and none is being made. mu must
 // be held.
@@ -275,9 +281,14 @@ func (r *race) arrive(a *attempt) {
 	a.ended = time.Since(r.start)
 	if n, entered := r.shared.Load().of(a); entered {
 		r.hear(a, n)
-		if n.unplaced {
+		switch {
+		case n.unplaced && a.resp == nil:
 			r.unplace(a)
 			return
+		case a.beside() && !a.unsent():
+			if r.bypassed(a) || !a.hedge {
+				r.shared.Load().answered()
+			}
 		}
 	} else {
 		r.bypassed(a)

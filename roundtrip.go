@@ -121,6 +121,9 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 		}
 		if n, pooled := p.shared.of(&p.attempt); pooled {
 			c.hear(&a, n)
+			if a.beside() && !a.unsent() {
+				p.shared.answered()
+			}
 			info.Attempts = p.shared.count()
 		}
 	}
@@ -214,7 +217,7 @@ func (c *call) judge(a *attempt) {
 		a.failure = failure{host: true, endpoint: true}
 		return
 	}
-	a.acceptable = c.ep.hedge.Accept(a.resp) && (a.heard == nil || !a.heard.refused)
+	a.acceptable = c.ep.hedge.Accept(a.resp) && !a.refused()
 	a.failure = failure{
 		host:     c.ep.host.circuit.cfg.Failure(a.resp),
 		endpoint: c.ep.circuit.cfg.Failure(a.resp),

@@ -152,7 +152,7 @@ func (p *Pool) eligibleLocked(m *member, now time.Time, w *wish) bool {
 	case w.hedge && slices.Contains(w.others, m):
 		return false
 	case m.disabled:
-		return w.repeatable && !w.hedge && m.mayProbe(now) && !p.fullLocked(m)
+		return w.repeatable && !w.hedge && m.mayProbe(now) && !p.fullLocked(m) && m.hasToken(now)
 	case m.cooling: // until it is over, which was looked at before
 		return false
 	case w.start(m.ended).After(now):

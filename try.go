@@ -338,7 +338,7 @@ func (a *try) buffer() bool {
 	if _, kept := a.resp.Body.(*keptBody); kept {
 		return true
 	}
-	stop := time.AfterFunc(drainTime, func() { _ = a.body.Close() })
+	stop := time.AfterFunc(drainTime, func() { closeQuietly(&a.body) })
 	data, err := io.ReadAll(io.LimitReader(&a.body, keepBytes+1))
 	inTime := stop.Stop()
 	_ = a.body.Close() // all that is wanted was read

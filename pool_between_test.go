@@ -1,0 +1,146 @@
+package hedgerow_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow"
+)
+
+// betweenService holds primaries for an hour, and answers others with the name of the resource.
+func betweenService(statuses map[string]int) roundTrip {
+	return func(req *http.Request) (*http.Response, error) {
+		a, _ := hedgerow.AttemptFromContext(req.Context())
+		if a.Kind == hedgerow.AttemptPrimary {
+			select {
+			case <-time.After(time.Hour):
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+		}
+		return sharedAnswer(req, statuses[a.Resource], "from "+a.Resource), nil
+	}
+}
+
+func betweenPool(t *testing.T, next http.RoundTripper, ids ...string) (*hedgerow.Pool, http.RoundTripper) {
+	t.Helper()
+	cfg := hedgerow.PoolConfig{MaxAttempts: 1, Strategy: hedgerow.PrimaryBackup}
+	for _, id := range ids {
+		cfg.Resources = append(cfg.Resources, hedgerow.Resource{ID: id})
+	}
+	pool, err := hedgerow.NewPool(cfg)
+	require.NoError(t, err)
+	return pool, pool.Wrap(next)
+}
+
+// TestAnswerFromBetween has a layer between the Transport and its pool that makes up for what the pool says: a cache with an older
+// answer, another pool, the service itself. It is an answer like any other, and counts like one.
+func TestAnswerFromBetween(t *testing.T) {
+	t.Parallel()
+	type outcome struct {
+		body            string
+		after           time.Duration
+		attempts, ended int
+		hedges, skips   uint64
+	}
+	for name, tt := range map[string]struct {
+		make func(*testing.T) http.RoundTripper
+		opts hedgerow.Call
+		want outcome
+	}{
+		"a cache, for a refusal": {
+			make: func(t *testing.T) http.RoundTripper {
+				t.Helper()
+				_, below := betweenPool(t, betweenService(map[string]int{"b": http.StatusTooManyRequests}), "a", "b")
+				return roundTrip(func(req *http.Request) (*http.Response, error) {
+					resp, err := below.RoundTrip(req)
+					if err != nil || resp.StatusCode != http.StatusTooManyRequests {
+						return resp, err
+					}
+					return sharedAnswer(req, http.StatusOK, "stale"), resp.Body.Close()
+				})
+			},
+			want: outcome{body: "stale", after: time.Second, attempts: 2, ended: 2, hedges: 1},
+		},
+		"another pool, for a hedge without a resource": {
+			make: func(t *testing.T) http.RoundTripper {
+				t.Helper()
+				service := betweenService(map[string]int{"b": http.StatusOK})
+				_, one := betweenPool(t, service, "a")
+				_, two := betweenPool(t, service, "b")
+				return fallback(one, two)
+			},
+			want: outcome{body: "from b", after: time.Second, attempts: 2, ended: 2, hedges: 1},
+		},
+		"the service, for a hedge without a resource": {
+			make: func(t *testing.T) http.RoundTripper {
+				t.Helper()
+				_, below := betweenPool(t, betweenService(nil), "a")
+				return fallback(below, roundTrip(beside))
+			},
+			want: outcome{body: "beside", after: time.Second, attempts: 2, ended: 2, hedges: 1},
+		},
+		"the service, for a call without a resource": {
+			make: betweenExhausted,
+			want: outcome{body: "beside", attempts: 1, ended: 1},
+		},
+		"the service, for a call without a resource and hedges": {
+			make: betweenExhausted, opts: hedgerow.Call{NoHedge: true},
+			want: outcome{body: "beside", attempts: 1, ended: 1, skips: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var got outcome
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: tt.make(t), Hedge: hedgerow.HedgeConfig{Delay: time.Second, MaxHedges: 1},
+					Hooks: hedgerow.Hooks{AttemptDone: func(context.Context, hedgerow.AttemptEvent) { got.ended++ }},
+				})
+				require.NoError(t, err)
+				opts := tt.opts
+				opts.Done = func(i hedgerow.CallInfo) { got.attempts = i.Attempts }
+				start := time.Now()
+				resp, err := tr.RoundTrip(contractGet(hedgerow.WithCall(t.Context(), opts), t, contractURL))
+				require.NoError(t, err)
+				got.body, got.after = contractRead(t, resp), time.Since(start)
+				time.Sleep(time.Second) // losers are back by then
+				total := tr.Stats().Total
+				got.hedges = total.Hedges
+				for _, n := range total.Skipped {
+					got.skips += n
+				}
+				require.Equal(t, tt.want, got)
+			})
+		})
+	}
+}
+
+// fallback goes to another RoundTripper where the first one has an error.
+func fallback(first, second http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		resp, err := first.RoundTrip(req)
+		if err != nil && req.Context().Err() == nil {
+			return second.RoundTrip(req)
+		}
+		return resp, err
+	})
+}
+
+// betweenExhausted is a pool without an eligible resource, and a service beside it.
+func betweenExhausted(t *testing.T) http.RoundTripper {
+	t.Helper()
+	pool, below := betweenPool(t, betweenService(nil), "a")
+	require.NoError(t, pool.Disable("a"))
+	return fallback(below, roundTrip(beside))
+}
+
+// beside is the service itself.
+func beside(req *http.Request) (*http.Response, error) {
+	return sharedAnswer(req, http.StatusOK, "beside"), nil
+}
