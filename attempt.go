@@ -61,6 +61,9 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
+// Format writes what kind of context it is, for every verb and flag, and nothing of the call.
+func (a *attempt) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "hedgerow.attempt") }
+
 // id returns the attempt as others see it.
 func (a *attempt) id() Attempt {
 	id := Attempt{Number: int(a.number), Endpoint: a.ep.key.Name}

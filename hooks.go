@@ -11,7 +11,8 @@ import (
 // lock held, so they may call back into the Transport, but on the path of calls: a hook that blocks makes calls
 // slower. A panic in a hook is recovered and changes nothing else. The context is the request's.
 type Hooks struct {
-	// HedgeFired is called when a hedge is really sent, after every gate; default nil.
+	// HedgeFired is called when a hedge is really sent, after every gate and just before; default nil. A call that is decided while
+	// it runs has that hedge in its counts, ended as superseded.
 	HedgeFired func(context.Context, HedgeEvent)
 	// HedgeSkipped is called when a call is refused a hedge, or a further one, once per call and reason; default nil.
 	HedgeSkipped func(context.Context, SkipEvent)

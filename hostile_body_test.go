@@ -163,3 +163,36 @@ func TestHostileDuplexStream(t *testing.T) {
 		})
 	}
 }
+
+// TestForgottenLength has a base whose responses, made by hand, do not say how long they are, or do; its bodies end with the context.
+// What the zero value says is no reason to end that.
+func TestForgottenLength(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"a Transport": func(base http.RoundTripper) http.RoundTripper { return contractNew(t, hedgerow.Config{Base: base}) },
+		"a Pool": func(base http.RoundTripper) http.RoundTripper {
+			return pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)}).Wrap(base)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resp, err := wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+				resp := sharedAnswer(req, http.StatusOK, "")
+				resp.ProtoMajor, resp.ProtoMinor = 1, 1
+				resp.Body = io.NopCloser(readerFunc(func(p []byte) (int, error) {
+					if err := req.Context().Err(); err != nil {
+						return 0, err
+					}
+					return copy(p, "whole"), io.EOF
+				}))
+				return resp, nil
+			})).RoundTrip(contractGet(t.Context(), t, pspecURL))
+			require.NoError(t, err)
+			require.Equal(t, "whole", contractRead(t, resp))
+		})
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

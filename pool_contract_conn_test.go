@@ -138,14 +138,15 @@ func TestDialErrorsAreRepeatedForAnyMethod(t *testing.T) {
 // C36, C39, C44: what a pool makes of the bodies of a base that is no http.Transport.
 func TestC39PoolAndBodylessResponses(t *testing.T) {
 	t.Parallel()
+	empty := http.Header{"Content-Length": {"0"}}
 	synctest.Test(t, func(t *testing.T) {
 		for name, tc := range map[string]struct {
 			method string
 			step   scripted.Step
 		}{
 			"HEAD": {http.MethodHead, scripted.Step{}}, "204": {http.MethodGet, scripted.Step{Status: http.StatusNoContent}},
-			"304": {http.MethodGet, scripted.Step{Status: http.StatusNotModified}}, "empty": {http.MethodGet, scripted.Step{}},
-			"empty 429": {http.MethodGet, scripted.Step{Status: http.StatusTooManyRequests}},
+			"304": {http.MethodGet, scripted.Step{Status: http.StatusNotModified}}, "empty": {http.MethodGet, scripted.Step{Header: empty}},
+			"empty 429": {http.MethodGet, scripted.Step{Status: http.StatusTooManyRequests, Header: empty}},
 		} {
 			for _, own := range []bool{false, true} {
 				rs := pspecKeys(1)

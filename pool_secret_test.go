@@ -323,3 +323,31 @@ func TestC30TheRequestOfAResponseIsTheCallers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusTooManyRequests, status)
 }
+
+// A layer beneath may print the context of a request, into a log or the arguments of a mock.
+func TestSecretInAPrintedContext(t *testing.T) {
+	t.Parallel()
+	pool := pspecPool(t, hedgerow.PoolConfig{
+		Resources: []hedgerow.Resource{{ID: "a", Credential: hedgerow.Bearer("hunter2")}}, Hosts: []string{"api.test"},
+	})
+	var printed []string
+	base := roundTrip(func(req *http.Request) (*http.Response, error) {
+		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d"} {
+			printed = append(printed, fmt.Sprintf(format, req.Context()))
+		}
+		return sharedAnswer(req, http.StatusOK, ""), nil
+	})
+	for _, rt := range []http.RoundTripper{pool.Wrap(base), contractNew(t, hedgerow.Config{Base: pool.Wrap(base)})} {
+		printed = nil
+		resp, err := rt.RoundTrip(contractGet(t.Context(), t, pspecURL))
+		require.NoError(t, err)
+		contractRead(t, resp)
+		for _, s := range printed {
+			require.Equal(t, "hedgerow.try", s)
+		}
+	}
+	resp, err := contractNew(t, hedgerow.Config{Base: base}).RoundTrip(contractGet(t.Context(), t, pspecURL))
+	require.NoError(t, err)
+	contractRead(t, resp)
+	require.Equal(t, "hedgerow.attempt", printed[len(printed)-1])
+}

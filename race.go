@@ -85,7 +85,7 @@ func (r *race) run() (*http.Response, error) {
 	r.mu.Unlock()
 
 	if r.t.detach {
-		go r.runAttempt(&r.primary)
+		go r.runAttempt(&r.primary, func() {})
 	} else {
 		r.primary.run(r.t.base)
 		r.arrive(&r.primary)
@@ -143,12 +143,13 @@ func (r *race) fire() {
 	h.made = true
 	close(made)
 
-	r.report(h.trial.hostMoves, h.trial.endpointMoves)
+	report := func() { r.report(h.trial.hostMoves, h.trial.endpointMoves) }
 	if sent {
-		r.runAttempt(h.attempt)
+		r.runAttempt(h.attempt, report)
 		return
 	}
 	h.giveBack()
+	report()
 	if refused {
 		r.skip(h.reason)
 	}
@@ -226,8 +227,8 @@ func (r *race) countHedgeLocked(a *attempt) bool {
 	return true
 }
 
-// runAttempt makes an attempt in a goroutine of its own.
-func (r *race) runAttempt(a *attempt) {
+// runAttempt makes an attempt in a goroutine of its own. first is called before, and may end the goroutine.
+func (r *race) runAttempt(a *attempt, first func()) {
 	sent := false
 	defer func() {
 		if a.delivered {
@@ -249,6 +250,7 @@ func (r *race) runAttempt(a *attempt) {
 		}
 		r.arrive(a)
 	}()
+	first()
 	if a.placed {
 		a.announce(a.id()) // else when the pool has a resource for it
 	}

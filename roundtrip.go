@@ -86,7 +86,16 @@ func (c *call) failFast() error {
 	}
 	trial, admitted := admitBoth(c.start, host, ep)
 	c.trial = trial.held()
+	told := false
+	defer func() {
+		if !told { // the hook has ended the goroutine
+			closeRequest(c.req)
+			c.freeTrial(c.trial)
+			c.finishAbandoned(0)
+		}
+	}()
 	c.report(trial.hostMoves, trial.endpointMoves)
+	told = true
 	if admitted {
 		return nil
 	}

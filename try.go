@@ -3,6 +3,7 @@ package hedgerow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -43,6 +44,9 @@ func (a *try) Value(key any) any {
 	}
 	return a.Context.Value(key)
 }
+
+// Format writes what kind of context it is, for every verb and flag: it has the credential in it.
+func (a *try) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "hedgerow.try") }
 
 func (a *try) id() Attempt { return a.known }
 
