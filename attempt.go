@@ -175,8 +175,8 @@ func (a *attempt) supersede() {
 	case a.reqBody.memory:
 		a.reqBody.end()
 	default:
-		a.reqBody.refuse() // at once: GetBody is not to be called when RoundTrip has returned
-		go a.reqBody.end() // it is the user's, and may block
+		a.reqBody.final.Store(true) // at once: GetBody is not to be called when RoundTrip has returned
+		go a.reqBody.end()          // it is the user's, and may block
 	}
 	if a.peeking.Load() {
 		go closeQuietly(&a.body)

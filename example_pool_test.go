@@ -41,14 +41,10 @@ func ExampleNewPool() {
 		fmt.Println(err)
 		return
 	}
-	tr, err := hedgerow.New(hedgerow.Config{Base: keys.Wrap(http.DefaultTransport)})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer tr.CloseIdleConnections()
+	client := &http.Client{Transport: keys.Wrap(http.DefaultTransport)} // or hedged: hedgerow.Config{Base: keys.Wrap(...)}
+	defer client.CloseIdleConnections()
 
-	fmt.Println(fetch(&http.Client{Transport: tr}, context.Background(), server.URL))
+	fmt.Println(fetch(client, context.Background(), server.URL))
 	for _, s := range keys.Snapshot() {
 		fmt.Println(s.ID, s.State, s.Attempts, s.Reason)
 	}
@@ -66,10 +62,10 @@ func ExampleNewPool_keysAndUpstreams() {
 	defer west.Close()
 
 	var pairs []hedgerow.Resource
-	for _, key := range []string{"spent", "good"} { // names that tell what happens; an ID must not be the key itself
+	for _, key := range []struct{ id, secret string }{{"first", "spent"}, {"second", "good"}} {
 		for _, up := range []struct{ id, url string }{{"east", east.URL}, {"west", west.URL}} {
 			pairs = append(pairs, hedgerow.Resource{
-				ID: key + "@" + up.id, Group: key, Credential: hedgerow.Bearer(key), Upstream: up.url,
+				ID: key.id + "@" + up.id, Group: key.id, Credential: hedgerow.Bearer(key.secret), Upstream: up.url,
 			})
 		}
 	}
@@ -80,7 +76,7 @@ func ExampleNewPool_keysAndUpstreams() {
 		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
 			v := hedgerow.DefaultClassifier(o)
 			if o.Response != nil && o.Response.StatusCode < http.StatusInternalServerError {
-				v.Scope = hedgerow.ScopeGroup // a 429 or 401 is about the key
+				v.Scope = hedgerow.ScopeGroup // such as a 429 or a 401: it is about the key
 			}
 			return v
 		},
@@ -89,21 +85,17 @@ func ExampleNewPool_keysAndUpstreams() {
 		fmt.Println(err)
 		return
 	}
-	tr, err := hedgerow.New(hedgerow.Config{Base: pool.Wrap(http.DefaultTransport)})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer tr.CloseIdleConnections()
+	client := &http.Client{Transport: pool.Wrap(http.DefaultTransport)}
+	defer client.CloseIdleConnections()
 
-	fmt.Println(fetch(&http.Client{Transport: tr}, context.Background(), "http://api.example/"))
+	fmt.Println(fetch(client, context.Background(), "http://api.example/"))
 	for _, s := range pool.Snapshot() {
 		fmt.Println(s.ID, s.State, s.Attempts)
 	}
 	// Output:
 	// east with Bearer good <nil>
-	// spent@east cooling 1
-	// spent@west cooling 0
-	// good@east healthy 1
-	// good@west healthy 0
+	// first@east cooling 1
+	// first@west cooling 0
+	// second@east healthy 1
+	// second@west healthy 0
 }

@@ -158,6 +158,7 @@ func ExampleCircuitOpenError() {
 	}))
 	defer server.Close()
 	tr, err := hedgerow.New(hedgerow.Config{
+		Hedge:   hedgerow.HedgeConfig{Disabled: true}, // a hedge that fails counts as well
 		Breaker: hedgerow.BreakerConfig{MinSamples: 3, FailFast: true},
 		Hooks: hedgerow.Hooks{CircuitChange: func(e hedgerow.CircuitEvent) {
 			fmt.Println(e.Scope, e.From, "to", e.To)

@@ -134,7 +134,7 @@ type Resource struct {
 	// RateBurst is how many tokens of RateLimit may be spent at once; zero: RateLimit, rounded up, at least 1. Without
 	// RateLimit it is an error.
 	RateBurst int
-	// Group names the account that several resources share, for verdicts with [ScopeGroup] or [ScopeGroupKey], which
+	// Group names what several resources share, an account or a key, for verdicts with [ScopeGroup] or [ScopeGroupKey], which
 	// [DefaultClassifier] does not give; "" is the default: none.
 	Group string
 }

@@ -25,9 +25,9 @@ type sentBody struct {
 	gets   chan struct{}   // the turn to call GetBody and to add what it returns; the attempts of a race have one between them
 	done   <-chan struct{} // closed when the attempt has ended; nil: never
 	failed atomic.Bool     // the body itself has, so that the error of its attempt says nothing of the host
+	final  atomic.Bool     // no more copies are made
 
-	mu     sync.Mutex // guards the fields below
-	final  bool       // no more copies are made
+	mu     sync.Mutex // guards the field below
 	copies []*requestBody
 }
 
@@ -51,7 +51,7 @@ func (b *sentBody) take(req *http.Request) {
 			case <-b.done:
 				return nil, errBodyClosed
 			}
-			if b.isFinal() {
+			if b.final.Load() {
 				return nil, errBodyClosed
 			}
 			rc, err := bodyFrom(get, b.all(), false) // the copies so far are of sends that have failed
@@ -66,7 +66,7 @@ func (b *sentBody) take(req *http.Request) {
 func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 	c := &requestBody{of: b, rc: rc, turn: make(chan struct{}, 1)}
 	b.mu.Lock()
-	final := b.final
+	final := b.final.Load() // under mu: end closes what is added before it looks
 	if !final {
 		b.copies = append(b.copies, c)
 	}
@@ -76,12 +76,6 @@ func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 		return nil, errBodyClosed
 	}
 	return c, nil
-}
-
-func (b *sentBody) isFinal() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.final
 }
 
 // all returns the copies. b may be nil.
@@ -94,25 +88,9 @@ func (b *sentBody) all() []*requestBody {
 	return slices.Clone(b.copies)
 }
 
-// refuse lets no more copies be made.
-func (b *sentBody) refuse() { b.setFinal(true) }
-
-// permit takes refuse back. b may be nil.
-func (b *sentBody) permit() {
-	if b != nil {
-		b.setFinal(false)
-	}
-}
-
-func (b *sentBody) setFinal(final bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.final = final
-}
-
 // end closes all copies, and those that are still to come.
 func (b *sentBody) end() {
-	b.refuse()
+	b.final.Store(true)
 	for _, c := range b.all() {
 		closeQuietly(c)
 	}
@@ -135,7 +113,7 @@ func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside b
 	for _, c := range shared {
 		c.seize()
 		if beside {
-			c.of.refuse() // net/http must not rewind it for that attempt
+			c.of.final.Store(true) // net/http must not rewind it for that attempt
 		}
 	}
 	p.resume() // getQuietly takes turns
@@ -211,7 +189,7 @@ type requestBody struct {
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
 	turn   chan struct{}
 	got    int64                 // bytes read
-	behind int64                 // how many of them are read once more, because rc was rewound
+	behind int64                 // how many of them are to be read once more, because rc was rewound
 	doubt  atomic.Pointer[pause] // what is read while it lasts is not known to be ours
 }
 
@@ -263,8 +241,7 @@ func (b *requestBody) catchUp(p []byte) error {
 		switch {
 		case b.closed.Load():
 			return errBodyClosed
-		case b.behind == 0:
-		case err == io.EOF:
+		case err == io.EOF: // b.got is less than its length
 			return b.fail(io.ErrUnexpectedEOF)
 		case err != nil:
 			return b.fail(err)
@@ -284,13 +261,11 @@ func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.o
 
 // sending reports whether b is being read, or the base transport may want more of it.
 func (b *requestBody) sending() bool {
-	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
-		return b.unfinished()
-	default:
+	if !tryTurn(b.turn) {
 		return true
 	}
+	defer func() { <-b.turn }()
+	return b.unfinished()
 }
 
 // taken reports whether another copy has the reader of b.
@@ -354,8 +329,13 @@ func (b *requestBody) hold() bool {
 	if b.of.memory {
 		return takeTurn(b.turn)
 	}
+	return tryTurn(b.turn)
+}
+
+// tryTurn takes the turn if nobody has it.
+func tryTurn(turn chan struct{}) bool {
 	select {
-	case b.turn <- struct{}{}:
+	case turn <- struct{}{}:
 		return true
 	default:
 		return false
@@ -364,10 +344,8 @@ func (b *requestBody) hold() bool {
 
 // takeTurn waits for its turn, and reports whether it came within the time that a pause lasts.
 func takeTurn(turn chan struct{}) bool {
-	select {
-	case turn <- struct{}{}:
+	if tryTurn(turn) {
 		return true
-	default:
 	}
 	timer := time.NewTimer(pauseTime)
 	defer timer.Stop()

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -408,29 +410,94 @@ func TestRewindThenBlocks(t *testing.T) {
 	})
 }
 
-// TestRewindThatCannotBeUndone rewinds a reader for a hedge, and has less to read then than the primary has had: the primary's
-// upload ends in an error, and closes the reader.
+// TestRewindThatCannotBeUndone rewinds a reader for a hedge that then has less to read than the primary has had, or fails: the
+// primary's upload ends in an error, which says nothing of the host, and closes the reader.
 func TestRewindThatCannotBeUndone(t *testing.T) {
 	t.Parallel()
+	errBroken := errors.New("broken")
+	for name, c := range map[string]struct {
+		src  io.Reader
+		want error
+	}{
+		"shorter": {strings.NewReader("abc"), io.ErrUnexpectedEOF},
+		"broken":  {iotest.ErrReader(errBroken), errBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &contractBody{src: strings.NewReader(sharedPayload)}
+				tr, err := hedgerow.New(hedgerow.Config{
+					Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+						_, err := io.ReadFull(req.Body, make([]byte, 5))
+						time.Sleep(1500 * time.Microsecond) // the hedge is asked for
+						if err == nil {
+							_, err = req.Body.Read(make([]byte, 5))
+						}
+						return nil, errors.Join(err, req.Body.Close())
+					}),
+					Hedge:   hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+					Breaker: hedgerow.BreakerConfig{MinSamples: 1},
+				})
+				require.NoError(t, err)
+				_, err = tr.RoundTrip(putWith(t, b, func() (io.ReadCloser, error) {
+					b.src = c.src
+					return b, nil
+				}))
+				require.ErrorIs(t, err, c.want)
+				require.EqualValues(t, 1, b.closes.Load())
+				require.Equal(t, hedgerow.CircuitClosed, tr.Circuit(hedgerow.CircuitHost, hedgerow.EndpointKey{Host: "shared.test"}))
+			})
+		})
+	}
+}
+
+// A slowBody is a shared body of short Reads, each of which takes its time. It may be rewound meanwhile.
+type slowBody struct {
+	rewound
+
+	mu sync.Mutex
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	time.Sleep(15 * time.Millisecond)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rewound.Read(p[:min(len(p), 4)])
+}
+
+func (b *slowBody) rewind() (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, err := b.Seek(0, io.SeekStart)
+	return b, err
+}
+
+// TestRewindDuringAReadIsRemembered makes two calls whose primaries are in a Read whenever a hedge is due. The first one loses its
+// reader to the hedge; the second one is left alone.
+func TestRewindDuringAReadIsRemembered(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &contractBody{src: strings.NewReader(sharedPayload)}
 		tr, err := hedgerow.New(hedgerow.Config{
 			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
-				_, err := io.ReadFull(req.Body, make([]byte, 5))
-				time.Sleep(1500 * time.Microsecond) // the hedge is asked for
-				if err == nil {
-					_, err = req.Body.Read(make([]byte, 5))
+				body, err := io.ReadAll(req.Body)
+				if err != nil {
+					<-req.Context().Done()
 				}
-				return nil, errors.Join(err, req.Body.Close())
+				return sharedAnswer(req, http.StatusOK, string(body)), errors.Join(err, req.Body.Close())
 			}),
-			Hedge: hedgerow.HedgeConfig{Delay: time.Millisecond, MaxHedges: 1},
+			Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1, BudgetPercent: 100},
 		})
 		require.NoError(t, err)
-		_, err = tr.RoundTrip(putWith(t, b, func() (io.ReadCloser, error) {
-			b.src = strings.NewReader("abc")
-			return b, nil
-		}))
-		require.Error(t, err)
-		require.EqualValues(t, 1, b.closes.Load())
+		for _, rewinds := range []bool{true, false} {
+			b := &slowBody{rewound: rewound{strings.NewReader(sharedPayload)}}
+			gets := 0
+			resp, err := tr.RoundTrip(putWith(t, b, func() (io.ReadCloser, error) {
+				gets++
+				return b.rewind()
+			}))
+			require.NoError(t, err)
+			require.Equal(t, sharedPayload, contractRead(t, resp))
+			require.Equal(t, rewinds, gets > 0)
+		}
 	})
 }

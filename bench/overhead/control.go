@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math/bits"
 	"net/http"
@@ -72,8 +71,6 @@ type duel struct {
 	body   io.ReadCloser
 }
 
-var errLost = errors.New("another attempt has won")
-
 func newLearner(base http.RoundTripper) *learner {
 	return &learner{base: base, hosts: make(map[string]*learned)}
 }
@@ -90,7 +87,7 @@ func (l *learner) RoundTrip(req *http.Request) (*http.Response, error) {
 	d.end()
 	host.leave(time.Since(start))
 	if err != nil {
-		cancel(errLost)
+		cancel(nil)
 		return nil, err
 	}
 	d.body = resp.Body

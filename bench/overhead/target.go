@@ -72,7 +72,7 @@ func (r *report) targets() []target {
 			case s.Fires:
 			default:
 				add(s, "time added against the best peer's", m.Share, timeShare,
-					fmt.Sprintf("fastest %.3f%s%s", m.ShareLeast, one.share(armed), one.share(learning)))
+					fmt.Sprintf("fastest %.3f%s%s", m.ShareLeast, one.shareOf(armed), one.shareOf(learning)))
 				add(s, "allocations added against the best peer's", m.ShareAllocs, allocShare, "")
 			}
 		}
@@ -92,13 +92,13 @@ func (r *report) targets() []target {
 	return all
 }
 
-// share returns what a control adds of the best peer's time, if it took part.
-func (r *result) share(control string) string {
-	e := r.entry(control)
+// shareOf returns a note of the share that a control adds of the best peer's time; none if it took no part.
+func (r *result) shareOf(name string) string {
+	e := r.entry(name)
 	if e == nil {
 		return ""
 	}
-	return fmt.Sprintf("; %s %.3f", control, e.Summary.Share)
+	return fmt.Sprintf("; %s %.3f", name, e.Summary.Share)
 }
 
 // pooled returns how a contender compares with another one in all rounds over that base, with however many goroutines: one
