@@ -105,7 +105,7 @@ func (a *attempt) begin(ctx context.Context) {
 func (a *attempt) own(req *http.Request) {
 	a.req = req
 	if hasBody(req) {
-		a.reqBody = newSentBody(a, req, inMemory(req.Body))
+		a.reqBody = newSentBody(a, req)
 		a.reqBody.take(req)
 	}
 }
@@ -170,13 +170,8 @@ func (a *attempt) breaks(err error) {
 // block on. The goroutine that runs the attempt does the rest when it comes back.
 func (a *attempt) supersede() {
 	a.cancel(ErrSuperseded)
-	switch {
-	case a.reqBody == nil:
-	case a.reqBody.memory:
+	if a.reqBody != nil {
 		a.reqBody.end()
-	default:
-		a.reqBody.final.Store(true) // at once: GetBody is not to be called when RoundTrip has returned
-		go a.reqBody.end()          // it is the user's, and may block
 	}
 	if a.peeking.Load() {
 		go closeQuietly(&a.body)

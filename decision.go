@@ -187,20 +187,19 @@ func (r *race) conclude() (*http.Response, error) {
 	return resp, err
 }
 
-// endBodies ends those in memory of all that have lost: a base may go on reading after an early answer, and the bytes are
-// the caller's when RoundTrip has returned.
+// endBodies ends those of all that have lost: a base may go on reading after an early answer, and the bytes are the caller's when
+// RoundTrip has returned.
 func (r *race) endBodies() {
 	if r.contest == nil {
 		return
 	}
-	end := func(a *attempt) {
-		if a != r.winner && a.reqBody != nil && a.reqBody.memory {
-			a.reqBody.end()
+	r.mu.Lock()
+	bodies := r.bodies
+	r.mu.Unlock()
+	for _, b := range bodies {
+		if r.winner == nil || b != r.winner.reqBody {
+			b.end()
 		}
-	}
-	end(&r.primary)
-	for _, h := range r.contest.hedges {
-		end(h)
 	}
 }
 
@@ -251,6 +250,7 @@ func (r *race) leave() {
 	r.mu.Unlock()
 	r.supersedeRest()
 	r.stop()
+	r.endBodies()
 	r.free(&r.primary)
 	if !r.t.detach {
 		closeRequest(r.primary.req) // the base may have left it open

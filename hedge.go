@@ -260,7 +260,13 @@ func (h *hedging) make() {
 	}()
 	req := r.req.Clone(a)
 	if hasBody(req) {
-		body, err := r.anotherBody()
+		gets := r.primary.reqBody.gets
+		if !takeTurn(gets) {
+			h.reason, h.refused = SkipBody, true // one can be done without
+			return
+		}
+		defer func() { <-gets }()
+		body, err := r.anotherBody(r.req.GetBody, nil)
 		if err != nil || body == nil {
 			h.reason, h.refused = SkipBody, true
 			return
@@ -270,6 +276,7 @@ func (h *hedging) make() {
 	a.own(req)
 	if a.reqBody != nil {
 		a.reqBody.gets = r.primary.reqBody.gets
+		r.enter(a)
 	}
 	a.announce = h.announce
 	h.attempt = a
@@ -312,9 +319,7 @@ func (h *hedging) giveBack() {
 	}
 	if h.attempt != nil {
 		h.attempt.cancel(nil)
-		if h.attempt.req.Body != nil {
-			_ = h.attempt.req.Body.Close() // it was not read
-		}
+		closeRequest(h.attempt.req) // it was not read
 	}
 }
 

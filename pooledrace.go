@@ -114,9 +114,6 @@ func (r *race) unplace(a *attempt) {
 	if !r.over.Load() {
 		r.running--
 		r.sends--
-		if b := r.primary.reqBody; b != nil && r.running == 1 && !r.held && r.contest.starting == nil {
-			b.final.Store(false) // the hedge, which is gone, may have taken the reader
-		}
 		c := r.contest
 		skipped = !gone && !c.skipped[SkipNoResource]
 		c.skipped[SkipNoResource] = true

@@ -34,6 +34,7 @@ type race struct {
 	contest *contest      // nil: the primary is alone
 	over    atomic.Bool   // decided: nothing starts any more, and what arrives has lost; may be read without mu
 	clock   time.Duration // from the start of the call; hedge n is due n delays after it
+	bodies  []*sentBody   // of the requests
 	running int8          // attempts in flight
 	asks    int8          // hedges asked for
 	sends   int8          // hedges sent, or on their way to a pool that may send them
@@ -65,6 +66,9 @@ func newRace(c *call) *race {
 		req = c.req.Clone(a) // the base may change it, or with Detach read it when RoundTrip has returned
 	}
 	a.own(req)
+	if a.reqBody != nil {
+		r.enter(a)
+	}
 	return r
 }
 
@@ -172,32 +176,38 @@ func (r *race) setTimerLocked() {
 	}
 }
 
-// anotherBody returns a body for a hedge. Meanwhile no base has another copy made: if there is but one reader, it would be
-// rewound in the middle of what the hedge sends. An endpoint whose GetBody is known for that has no hedge beside an upload.
-func (r *race) anotherBody() (io.ReadCloser, error) {
-	gets := r.primary.reqBody.gets
-	if !takeTurn(gets) {
-		return nil, errBodyShared // most likely not, but a hedge can be done without
+// enter makes the request body of an attempt one of the race's. The turn to call GetBody must be held, unless it is the first.
+func (r *race) enter(a *attempt) {
+	a.reqBody.beside = r.anotherBody
+	others := r.copies()
+	for _, c := range a.reqBody.all() {
+		c.second = slices.ContainsFunc(others, func(o *requestBody) bool { return sameBody(o.rc, c.rc) })
 	}
-	defer func() { <-gets }()
-	copies := r.copies()
-	if r.ep.rewinds.Load() && slices.ContainsFunc(copies, (*requestBody).sending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bodies = append(r.bodies, a.reqBody)
+}
+
+// anotherBody calls get for a hedge, or for an attempt that has sent the copies in own. If there is but one reader, it would be
+// rewound in the middle of what another attempt sends; an endpoint that is known for that gets none beside an upload.
+func (r *race) anotherBody(get getBody, own []*requestBody) (io.ReadCloser, error) {
+	others := slices.DeleteFunc(r.copies(), func(c *requestBody) bool { return slices.Contains(own, c) })
+	if r.ep.rewinds.Load() && slices.ContainsFunc(others, (*requestBody).sending) {
 		return nil, errBodyShared
 	}
-	body, err := bodyFrom(r.req.GetBody, copies, true)
-	if errors.Is(err, errBodyShared) || slices.ContainsFunc(copies, (*requestBody).taken) {
+	body, err := bodyFrom(get, own, others)
+	if errors.Is(err, errBodyShared) || slices.ContainsFunc(others, (*requestBody).robbed) {
 		r.ep.rewinds.Store(true)
 	}
 	return body, err
 }
 
 // copies returns the request bodies of the attempts so far.
-func (r *race) copies() []*requestBody {
+func (r *race) copies() (all []*requestBody) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.primary.reqBody.all()
-	for _, h := range r.contest.hedges {
-		all = append(all, h.reqBody.all()...)
+	for _, b := range r.bodies {
+		all = append(all, b.all()...)
 	}
 	return all
 }

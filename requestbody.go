@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // A sentBody is the body of an attempt's request, in all its copies: net/http has one made by GetBody when it sends a request
@@ -20,20 +19,26 @@ import (
 // GetBody is to return a new copy. There are clients whose GetBody rewinds the one reader they have and returns that
 // again: see [bodyFrom].
 type sentBody struct {
-	memory bool            // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
+	ctx    context.Context //nolint:containedctx // the attempt's
 	want   int64           // its length; not positive: unknown
 	gets   chan struct{}   // the turn to call GetBody and to add what it returns; the attempts of a race have one between them
-	done   <-chan struct{} // closed when the attempt has ended; nil: never
+	beside beside          // the rest of the race; nil: there is none
 	failed atomic.Bool     // the body itself has, so that the error of its attempt says nothing of the host
-	final  atomic.Bool     // no more copies are made
+	final  atomic.Bool     // nothing more is read, and no more copies are made
 
 	mu     sync.Mutex // guards the field below
 	copies []*requestBody
 }
 
+// beside calls get for a further body of an attempt, with the copies that it has so far, beside the other attempts of its race.
+type beside func(get getBody, own []*requestBody) (io.ReadCloser, error)
+
+// getBody is a GetBody.
+type getBody func() (io.ReadCloser, error)
+
 // newSentBody returns what the body of req is to be a part of. ctx is the attempt's.
-func newSentBody(ctx context.Context, req *http.Request, memory bool) *sentBody {
-	return &sentBody{memory: memory, want: req.ContentLength, gets: make(chan struct{}, 1), done: ctx.Done()}
+func newSentBody(ctx context.Context, req *http.Request) *sentBody {
+	return &sentBody{ctx: ctx, want: req.ContentLength, gets: make(chan struct{}, 1)}
 }
 
 // take makes the body of req, and what its GetBody returns, parts of b. req is the attempt's own.
@@ -48,24 +53,41 @@ func (b *sentBody) take(req *http.Request) {
 			select {
 			case b.gets <- struct{}{}:
 				defer func() { <-b.gets }()
-			case <-b.done:
-				return nil, errBodyClosed
+			case <-b.ctx.Done():
+				return nil, context.Cause(b.ctx)
 			}
-			if b.final.Load() {
-				return nil, errBodyClosed
-			}
-			rc, err := bodyFrom(get, b.all(), false) // the copies so far are of sends that have failed
-			if err != nil || rc == nil {
-				return rc, err
-			}
-			return b.add(rc)
+			return b.another(get)
 		}
 	}
 }
 
+// another adds a copy, for a send that follows one which has failed. Its turn must be held.
+func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
+	switch {
+	case b.ctx.Err() != nil:
+		return nil, context.Cause(b.ctx)
+	case b.final.Load():
+		return nil, errBodyClosed
+	case b.beside != nil:
+		rc, err = b.beside(get, b.all())
+	default:
+		rc, err = bodyFrom(get, b.all(), nil)
+	}
+	if err != nil || rc == nil {
+		return rc, err
+	}
+	for _, c := range b.all() {
+		if c.memory {
+			closeQuietly(c) // the base may have left it open, and read on
+		}
+	}
+	return b.add(rc)
+}
+
 func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
-	c := &requestBody{of: b, rc: rc, turn: make(chan struct{}, 1)}
+	c := &requestBody{of: b, rc: rc, memory: inMemory(rc), turn: make(chan struct{}, 1)}
 	b.mu.Lock()
+	c.second = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return o.second })
 	final := b.final.Load() // under mu: end closes what is added before it looks
 	if !final {
 		b.copies = append(b.copies, c)
@@ -88,33 +110,43 @@ func (b *sentBody) all() []*requestBody {
 	return slices.Clone(b.copies)
 }
 
-// end closes all copies, and those that are still to come.
+// end closes all copies, and those that are still to come: at once those in memory, and those that may block in a goroutine of
+// their own. A reader that others have had may be had again when RoundTrip has returned, so what reads it is waited for a little.
 func (b *sentBody) end() {
-	b.final.Store(true)
+	if b.final.Swap(true) {
+		return
+	}
 	for _, c := range b.all() {
-		closeQuietly(c)
+		switch {
+		case c.memory:
+			closeQuietly(c)
+			continue
+		case !c.closed.Load():
+			go closeQuietly(c)
+		}
+		if c.second && takeTurn(c.turn) {
+			<-c.turn
+		}
 	}
 }
 
-// bodyFrom calls get for another body than the copies. If it is what one of them reads, that one gets nothing more of it;
-// beside attempts that go on, there is none while one of them is still sending it. If it was read while get ran, nobody
-// knows where it was: then that attempt loses it all the same.
-func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside bool) (body io.ReadCloser, err error) {
-	p := pauseReads(copies)
+// bodyFrom calls get for another body than the copies: those of an attempt's own, whose sends have failed, and those of
+// attempts beside it. If it is what one of them reads, that one gets nothing more of it; but there is none while one beside is
+// still sending it. If it was read while get ran, nobody knows where it was: then that attempt loses it all the same.
+func bodyFrom(get getBody, own, beside []*requestBody) (body io.ReadCloser, err error) {
+	p := pauseReads(slices.Concat(own, beside))
 	defer p.resume() // also if get panics
 	body, err = get()
-	quiet, shared := p.held(), sharing(copies, body)
-	if beside && quiet {
+	quiet, shared := p.held(), sharing(beside, body)
+	if quiet {
 		if k := slices.IndexFunc(shared, (*requestBody).unfinished); k >= 0 {
 			shared[k].behind = shared[k].got
 			return nil, errBodyShared
 		}
 	}
+	shared = append(shared, sharing(own, body)...)
 	for _, c := range shared {
 		c.seize()
-		if beside {
-			c.of.final.Store(true) // net/http must not rewind it for that attempt
-		}
 	}
 	p.resume() // getQuietly takes turns
 	if len(shared) == 0 {
@@ -130,21 +162,6 @@ func bodyFrom(get func() (io.ReadCloser, error), copies []*requestBody, beside b
 		body, err = getQuietly(shared, get)
 	}
 	return body, err
-}
-
-// getQuietly calls get when the copies, one of which it has rewound in the middle of a Read, are not read any more.
-func getQuietly(copies []*requestBody, get func() (io.ReadCloser, error)) (io.ReadCloser, error) {
-	timer := time.NewTimer(pauseTime)
-	defer timer.Stop()
-	for _, c := range copies {
-		select {
-		case c.turn <- struct{}{}:
-			<-c.turn
-		case <-timer.C:
-			return nil, errBodyShared
-		}
-	}
-	return get()
 }
 
 // sharing returns those of the copies that body is one with.
@@ -182,6 +199,8 @@ func sameBody(a, b io.ReadCloser) bool {
 type requestBody struct {
 	of     *sentBody
 	rc     io.ReadCloser
+	memory bool // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
+	second bool // rc was another attempt's before
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
 
@@ -202,7 +221,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, io.EOF // it has been sent, but for net/http's look at the end
 	case b.taken():
 		return 0, b.fail(errBodyClosed)
-	case b.closed.Load():
+	case b.closed.Load(), b.of.final.Load():
 		return 0, errBodyClosed
 	}
 	if err := b.catchUp(p); err != nil {
@@ -214,16 +233,18 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, b.fail(errBodyClosed) // there is no telling what it has read
 	}
 	b.got += int64(n)
-	fails := err != nil && err != io.EOF && !b.closed.Load()
+	fails := err != nil && err != io.EOF
 	if fails || b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) {
-		b.of.failed.Store(true) // net/http refuses a body of another length as well
+		if !b.closed.Load() { // which may be how it ends
+			b.of.failed.Store(true) // net/http refuses a body of another length as well
+		}
 	}
 	return n, err
 }
 
 func (b *requestBody) Close() error {
 	first := b.closed.CompareAndSwap(false, true)
-	if b.of.memory { // whoever closes it, no Read is left
+	if b.memory { // whoever closes it, no Read is left
 		b.turn <- struct{}{}
 		defer func() { <-b.turn }()
 	}
@@ -271,90 +292,22 @@ func (b *requestBody) sending() bool {
 // taken reports whether another copy has the reader of b.
 func (b *requestBody) taken() bool { return b.seized.Load() }
 
+// robbed reports whether another copy has the reader of b before b has sent all of it.
+func (b *requestBody) robbed() bool {
+	if !b.taken() {
+		return false
+	}
+	if !tryTurn(b.turn) {
+		return true
+	}
+	defer func() { <-b.turn }()
+	return b.got < b.of.want
+}
+
 // seize leaves b with what it has read so far.
 func (b *requestBody) seize() {
 	b.seized.Store(true)
 	b.closed.Store(true)
-}
-
-// pauseTime is how long reads wait for a GetBody, and a GetBody for a Read from memory. A GetBody that takes longer, or
-// itself waits for the upload, most likely makes copies.
-const pauseTime = 100 * time.Millisecond
-
-// A pause keeps copies from being read. A Read in progress is waited for if it is from memory. Another one may block; if it
-// comes back during the pause, it waits for the end of it with what it has read.
-type pause struct {
-	all    bool // of the copies are held
-	timer  *time.Timer
-	over   chan struct{}
-	resume func() // lets them be read again, once
-}
-
-func pauseReads(copies []*requestBody) *pause {
-	p := &pause{all: true, over: make(chan struct{})}
-	var held []*requestBody
-	for _, c := range copies {
-		if c.hold() {
-			held = append(held, c)
-		} else {
-			p.all = false
-			c.doubt.Store(p)
-		}
-	}
-	var once sync.Once
-	p.resume = func() {
-		once.Do(func() {
-			close(p.over)
-			for _, c := range held {
-				<-c.turn
-			}
-		})
-	}
-	p.timer = time.AfterFunc(pauseTime, p.resume)
-	return p
-}
-
-// held reports whether no copy was read since the pause began, which then goes on until resume is called.
-func (p *pause) held() bool { return p.timer.Stop() && p.all }
-
-// wait returns at the end of the pause. p may be nil.
-func (p *pause) wait() {
-	if p != nil {
-		<-p.over
-	}
-}
-
-// hold takes the turn, and reports whether it did.
-func (b *requestBody) hold() bool {
-	if b.of.memory {
-		return takeTurn(b.turn)
-	}
-	return tryTurn(b.turn)
-}
-
-// tryTurn takes the turn if nobody has it.
-func tryTurn(turn chan struct{}) bool {
-	select {
-	case turn <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// takeTurn waits for its turn, and reports whether it came within the time that a pause lasts.
-func takeTurn(turn chan struct{}) bool {
-	if tryTurn(turn) {
-		return true
-	}
-	timer := time.NewTimer(pauseTime)
-	defer timer.Stop()
-	select {
-	case turn <- struct{}{}:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // closeQuietly closes what nobody wants to hear of any more, in a goroutine where a panic would end the process.

@@ -91,7 +91,7 @@ func (a *try) make() error {
 	a.req = *w.req.WithContext(a)
 	if w.attempts > 1 && hasBody(w.req) {
 		a.req.Body = nil // the earlier attempt closes it, and nobody else, if GetBody panics
-		body, err := bodyFrom(w.req.GetBody, w.body.all(), false)
+		body, err := bodyFrom(w.req.GetBody, w.body.all(), nil)
 		if err != nil || body == nil {
 			a.release(nil)
 			w.attempts--
@@ -104,7 +104,7 @@ func (a *try) make() error {
 	case inMemory(a.req.Body):
 		a.misfit = !fits(&a.req)
 	default:
-		a.own = newSentBody(a, &a.req, false)
+		a.own = newSentBody(a, &a.req)
 		a.own.take(&a.req)
 	}
 	w.body = a.own
