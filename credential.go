@@ -336,23 +336,42 @@ func validHeaderValue(s string) bool {
 // into the caller's request, its errors, and what it sends to another host.
 func (c *credential) clean(h http.Header) {
 	for i, to := range h["Location"] {
-		to, fragment, marked := strings.Cut(to, "#")
-		path, query, ok := strings.Cut(to, "?")
-		if !ok {
-			continue
-		}
-		parts := slices.DeleteFunc(strings.Split(query, "&"), func(part string) bool {
-			k, v, _ := strings.Cut(part, "=")
-			name, err1 := url.QueryUnescape(k)
-			value, err2 := url.QueryUnescape(v)
-			return err1 == nil && err2 == nil && name == c.query && value == c.value
-		})
-		if to = path; len(parts) > 0 {
-			to += "?" + strings.Join(parts, "&")
-		}
-		if marked {
-			to += "#" + fragment
-		}
-		h["Location"][i] = to
+		h["Location"][i] = c.cleanURL(to, maxNested)
 	}
+}
+
+// maxNested is how deep a URL is looked for in the parameters of another: the login of a login of what was asked for.
+const maxNested = 3
+
+// cleanURL returns a URL without the secret, also in the URLs that its parameters hold.
+func (c *credential) cleanURL(to string, nested int) string {
+	head, fragment, marked := strings.Cut(to, "#")
+	path, query, ok := strings.Cut(head, "?")
+	if !ok {
+		return to
+	}
+	var parts []string
+	for part := range strings.SplitSeq(query, "&") {
+		k, v, _ := strings.Cut(part, "=")
+		name, err1 := url.QueryUnescape(k)
+		value, err2 := url.QueryUnescape(v)
+		switch {
+		case err1 != nil || err2 != nil:
+		case name == c.query && value == c.value:
+			continue
+		case nested == 0:
+		case c.cleanURL(v, nested-1) != v: // one that was not escaped
+			part = k + "=" + c.cleanURL(v, nested-1)
+		case c.cleanURL(value, nested-1) != value:
+			part = k + "=" + url.QueryEscape(c.cleanURL(value, nested-1))
+		}
+		parts = append(parts, part)
+	}
+	if to = path; len(parts) > 0 {
+		to += "?" + strings.Join(parts, "&")
+	}
+	if marked {
+		to += "#" + fragment
+	}
+	return to
 }

@@ -43,7 +43,8 @@ type PoolConfig struct {
 	Name string
 	// Hosts are the calls that the pool acts on: scheme://host[:port], or host[:port], which means https. Anything else, such
 	// as a redirect to another host, passes through untouched. Required if any resource has a Credential or an Upstream;
-	// otherwise the default, empty, means every call.
+	// otherwise the default, empty, means every call. A Host of the caller's is sent on; a proxy for plain HTTP would go by it,
+	// so it is left out where such a proxy is seen, which takes a base that is an [http.Transport].
 	Hosts []string
 	// Resources are what the pool spreads calls over, in the order of preference of PrimaryBackup. Required; there is no
 	// default.

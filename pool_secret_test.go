@@ -351,3 +351,31 @@ func TestSecretInAPrintedContext(t *testing.T) {
 	contractRead(t, resp)
 	require.Equal(t, "hedgerow.attempt", printed[len(printed)-1])
 }
+
+// A server may redirect to a login that is to redirect back, and puts the URL that was asked for into a parameter for that. The
+// key is taken out of it, and nothing else is changed.
+func TestSecretInAURLOfALocation(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2+/="
+	key, esc := "key="+url.QueryEscape(secret), url.QueryEscape
+	for to, want := range map[string]string{
+		"http://other.test/in?next=" + esc("http://api.test/x?a=1&"+key+"&b=%20#part") + "&c=d+e": "http://other.test/in?next=" +
+			esc("http://api.test/x?a=1&b=%20#part") + "&c=d+e",
+		"http://other.test/in?next=" + esc("/in?to="+esc("/x?"+key)) + "#end": "http://other.test/in?next=" + esc("/in?to="+esc("/x")) + "#end",
+		"/in?next=/x?" + key + "&" + key:                                      "/in?next=/x",
+		"/in?next=" + esc("/x?key=of-somebody-else") + "&%zz=%zz?" + "&e":     "/in?next=" + esc("/x?key=of-somebody-else") + "&%zz=%zz?" + "&e",
+		"/in": "/in",
+	} {
+		pool := pspecPool(t, hedgerow.PoolConfig{
+			Resources: []hedgerow.Resource{{ID: "a", Credential: hedgerow.QueryKey("key", secret)}}, Hosts: []string{"api.test"},
+		})
+		resp, err := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+			resp := sharedAnswer(req, http.StatusFound, "")
+			resp.Header.Set("Location", to)
+			return resp, nil
+		})).RoundTrip(contractGet(t.Context(), t, pspecURL))
+		require.NoError(t, err)
+		contractRead(t, resp)
+		require.Equal(t, want, resp.Header.Get("Location"), to)
+	}
+}

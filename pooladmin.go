@@ -126,6 +126,19 @@ func (p *Pool) findLocked(id string) *member {
 	return nil
 }
 
+// proxies returns the URLs of those that the pool has, and of one more.
+func (p *Pool) proxies(more Proxy) map[string]bool {
+	all := map[string]bool{more.get().url.String(): true}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.members {
+		if !m.Proxy.IsZero() {
+			all[m.Proxy.get().url.String()] = true
+		}
+	}
+	return all
+}
+
 // bases returns the transports that resources bring along.
 func (p *Pool) bases() []http.RoundTripper {
 	p.mu.Lock()

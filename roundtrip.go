@@ -249,7 +249,8 @@ func (c *call) book(a *attempt) {
 	}
 	if a.err != nil || a.broken {
 		gone, deadline := callerGone(c.ctx, c.stopped)
-		if a.badBody || gone && (!deadline || a.hedge) {
+		local := a.badBody || c.t.wire && unsendable(a.req)
+		if local || gone && (!deadline || a.hedge) {
 			c.free(a)
 			return
 		}

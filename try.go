@@ -224,7 +224,11 @@ func (w *pooled) baseFor(s *spec) (http.RoundTripper, error) {
 	case w.proxied == nil:
 		return nil, errProxyBase
 	}
-	return w.proxied.get(s.Proxy), nil
+	t, made := w.proxied.get(s.Proxy)
+	if made {
+		w.proxied.keep(w.pool.proxies(s.Proxy))
+	}
+	return t, nil
 }
 
 // judge takes in the outcome of an attempt, and reports whether it is the call's.
@@ -277,7 +281,7 @@ func (w *walk) judge(a *try) (done bool) {
 // isLocal reports whether an attempt failed for a reason that lies in the request.
 func (a *try) isLocal() bool {
 	scheme := a.req.URL.Scheme
-	return a.misfit || a.own != nil && a.own.failed.Load() || a.plain && scheme != "http" && scheme != "https"
+	return a.misfit || a.own != nil && a.own.failed.Load() || a.plain && (scheme != "http" && scheme != "https" || unsendable(&a.req))
 }
 
 // moveOn tells the Transport above how an attempt has ended whose outcome is not, or not at once, that of the call.

@@ -40,21 +40,41 @@ type clones struct {
 	all map[string]*http.Transport
 }
 
-// get returns the clone for a proxy, and makes it if need be.
-func (c *clones) get(p Proxy) *http.Transport {
+// get returns the clone for a proxy, and whether it was made for that.
+func (c *clones) get(p Proxy) (t *http.Transport, made bool) {
 	u := p.get().url
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t, ok := c.all[u.String()]
-	if !ok {
-		t = c.of.Clone()
-		t.Proxy = http.ProxyURL(u)
-		if c.all == nil {
-			c.all = make(map[string]*http.Transport)
-		}
-		c.all[u.String()] = t
+	if ok {
+		return t, false
 	}
-	return t
+	t = c.of.Clone()
+	t.Proxy = http.ProxyURL(u)
+	if _, http2 := t.TLSNextProto["h2"]; http2 { // that of c.of, where golang.org/x/net/http2 has configured it
+		t.TLSNextProto, t.ForceAttemptHTTP2 = nil, true
+	}
+	if c.all == nil {
+		c.all = make(map[string]*http.Transport)
+	}
+	c.all[u.String()] = t
+	return t, true
+}
+
+// keep forgets the clones for other proxies than these, and the passwords of them.
+func (c *clones) keep(proxies map[string]bool) {
+	var gone []*http.Transport
+	c.mu.Lock()
+	for u, t := range c.all {
+		if !proxies[u] {
+			gone = append(gone, t)
+			delete(c.all, u)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range gone {
+		t.CloseIdleConnections()
+	}
 }
 
 // list returns the clones that were made.
