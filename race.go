@@ -1,6 +1,7 @@
 package hedgerow
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math"
@@ -25,7 +26,7 @@ type race struct {
 	call
 
 	primary attempt
-	sent    http.Request           // the primary's, if it may share the caller's headers
+	sent    http.Request           // the primary's
 	shared  atomic.Pointer[flight] // nil: no attempt has reached a pool
 
 	mu      sync.Mutex    // guards the fields below
@@ -59,17 +60,33 @@ func newRace(c *call) *race {
 	a := &r.primary
 	a.ep, a.trial = c.ep, c.trial
 	r.begin(a)
-	req := &r.sent
 	if c.t.shares && !c.t.detach {
 		r.sent = *c.req.WithContext(a)
 	} else {
-		req = c.req.Clone(a) // the base may change it, or with Detach read it when RoundTrip has returned
+		cloneInto(&r.sent, c.req, a) // the base may change it, or with Detach read it when RoundTrip has returned
 	}
-	a.own(req)
+	a.own(&r.sent)
 	if a.reqBody != nil {
 		r.enter(a)
 	}
 	return r
+}
+
+// cloneInto is [http.Request.Clone] without an allocation for the request.
+func cloneInto(dst, req *http.Request, ctx context.Context) { //nolint:revive // dst first, as in copy
+	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil || req.Pattern != "" {
+		*dst = *req.Clone(ctx) // a server's
+		return
+	}
+	*dst = *req.WithContext(ctx)
+	u := *req.URL
+	if u.User != nil {
+		user := *u.User
+		u.User = &user
+	}
+	dst.URL = &u
+	dst.Header, dst.Trailer = req.Header.Clone(), req.Trailer.Clone()
+	dst.TransferEncoding = slices.Clone(req.TransferEncoding)
 }
 
 // begin gives an attempt its context, and the way to the race.
