@@ -56,6 +56,7 @@ type PoolConfig struct {
 	Selector Selector
 
 	// MaxAttempts bounds the attempts of one call over all resources; zero: every resource once, at least 3, at most 10.
+	// Beneath a Transport a hedge is a call of its own.
 	MaxAttempts int
 	// RetryDelay is the pause before the same resource is tried again, times U(0.5, 1.5), and the spread of the waiters
 	// for one cooldown; zero: 500ms; negative: none.

@@ -299,7 +299,7 @@ func (w *walk) moveOn(a *try) {
 // classify asks the classifiers.
 func (w *walk) classify(a *try) Verdict {
 	o := Outcome{
-		Request: w.req, Response: a.resp, Err: a.err, Attempt: a.known, ScopeKey: w.key, Now: a.end,
+		Request: w.req, Response: a.resp, Err: a.err, Attempt: a.known, ScopeKey: w.key, Replayable: w.replayable, Now: a.end,
 	}
 	if w.p.cfg.Classifier == nil {
 		return DefaultClassifier(o)

@@ -19,7 +19,8 @@ const (
 	ActionRetry
 	// ActionCooldown rests the resource for Wait, or by the table, and goes to the next one. A response that is judged so counts
 	// as a refusal before the server acted: the call is repeated whatever its method. Return it for others, such as a 502,
-	// only if the call may be sent twice. A transport error is repeated only for such a call, whatever the verdict.
+	// only if the call may be sent twice: see Outcome.Replayable. A transport error is repeated only for such a call, or if no
+	// connection was had, whatever the verdict.
 	ActionCooldown
 	// ActionDisable takes the resource out until [Pool.Enable], or until a probe after [PoolConfig].ProbeDisabled succeeds,
 	// and goes to the next one, as ActionCooldown does.
@@ -85,6 +86,9 @@ type Outcome struct {
 	Attempt Attempt
 	// ScopeKey is that of the call; "": none.
 	ScopeKey string
+	// Replayable says that the call may be sent more than once: by its method or an Idempotency-Key, or because its Call or
+	// its endpoint declares it.
+	Replayable bool
 	// Now is the time of the outcome.
 	Now time.Time
 }

@@ -1,0 +1,96 @@
+package hedgerow_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow"
+)
+
+// TestPoolOfKeysOverAPoolOfUpstreams has a key refused, which rests no upstream, and an upstream fail, which rests it for all keys.
+func TestPoolOfKeysOverAPoolOfUpstreams(t *testing.T) {
+	t.Parallel()
+	hosts := []string{"http://api.test"}
+	upstreams := pspecPool(t, hedgerow.PoolConfig{
+		Hosts: hosts, Strategy: hedgerow.PrimaryBackup,
+		Resources: []hedgerow.Resource{{ID: "east", Upstream: "http://east.test"}, {ID: "west", Upstream: "http://west.test"}},
+		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Response == nil || o.Response.StatusCode < http.StatusInternalServerError {
+				return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
+			}
+			return hedgerow.Verdict{Action: hedgerow.ActionCooldown}
+		},
+	})
+	keys := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Strategy: hedgerow.PrimaryBackup, Resources: []hedgerow.Resource{
+		{ID: "spent", Credential: hedgerow.Bearer("spent")}, {ID: "good", Credential: hedgerow.Bearer("good")},
+	}})
+	failing := false
+	var sends []string
+	rt := keys.Wrap(upstreams.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+		key := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		sends = append(sends, req.URL.Host+" "+key)
+		switch {
+		case failing && req.URL.Host == "east.test":
+			return sharedAnswer(req, http.StatusBadGateway, ""), nil
+		case key == "spent":
+			return sharedAnswer(req, http.StatusTooManyRequests, ""), nil
+		}
+		return sharedAnswer(req, http.StatusOK, ""), nil
+	})))
+	get := func() {
+		resp, err := rt.RoundTrip(contractGet(t.Context(), t, "http://api.test/"))
+		require.NoError(t, err)
+		contractRead(t, resp)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	get()
+	require.Equal(t, []string{"east.test spent", "east.test good"}, sends)
+	failing = true
+	get()
+	require.NoError(t, keys.Enable("spent"))
+	get()
+	require.Equal(t, []string{"east.test good", "west.test good", "west.test spent", "west.test good"}, sends[2:])
+}
+
+// TestOutcomeReplayable tells classifiers which calls may be sent more than once.
+func TestOutcomeReplayable(t *testing.T) {
+	t.Parallel()
+	var replayable []bool
+	pool := pspecPool(t, hedgerow.PoolConfig{
+		Hosts: []string{"http://api.test"}, Resources: pspecKeys(1),
+		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			replayable = append(replayable, o.Replayable)
+			return hedgerow.Verdict{}
+		},
+	})
+	tr := contractNew(t, hedgerow.Config{Base: pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+		return sharedAnswer(req, http.StatusOK, ""), nil
+	}))})
+	require.NoError(t, tr.Register("POST /declared", hedgerow.EndpointConfig{Idempotent: true}))
+	for _, tt := range []struct {
+		method, path, key string
+		opts              hedgerow.Call
+		want              bool
+	}{
+		{http.MethodGet, "/", "", hedgerow.Call{}, true},
+		{http.MethodPost, "/", "", hedgerow.Call{}, false},
+		{http.MethodPost, "/", "k1", hedgerow.Call{}, true},
+		{http.MethodPost, "/", "", hedgerow.Call{Idempotent: true}, true},
+		{http.MethodPost, "/declared", "", hedgerow.Call{}, true},
+		{http.MethodPost, "/declared", "", hedgerow.Call{NoHedge: true}, true},
+	} {
+		replayable = nil
+		req := contractGet(hedgerow.WithCall(t.Context(), tt.opts), t, "http://api.test"+tt.path)
+		req.Method = tt.method
+		if tt.key != "" {
+			req.Header.Set("Idempotency-Key", tt.key)
+		}
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		contractRead(t, resp)
+		require.Equal(t, []bool{tt.want}, replayable, "%+v", tt)
+	}
+}
