@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
@@ -37,15 +36,9 @@ func checkRequest(req *http.Request) error {
 	return nil
 }
 
-// unsendable reports whether net/http sends nothing of req, for what is in it, but says so only when it has a connection.
+// unsendable reports whether net/http refuses req for a control character in its URL, which it says only when it has a connection.
 func unsendable(req *http.Request) bool {
-	for name, values := range req.Trailer {
-		if !validToken(name) || slices.ContainsFunc(values, func(v string) bool { return !validHeaderValue(v) }) {
-			return true
-		}
-	}
-	control := func(c rune) bool { return c < ' ' || c == 0x7f }
-	return req.Body == nil && req.ContentLength != 0 || strings.ContainsFunc(req.URL.RequestURI(), control)
+	return strings.ContainsFunc(req.URL.RequestURI(), func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
 // mayBeBodyError reports whether err, of an http.Transport, may be the error of the request's own body, which would say nothing

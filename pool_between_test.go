@@ -85,6 +85,23 @@ func TestAnswerFromBetween(t *testing.T) {
 			},
 			want: outcome{body: "beside", after: time.Second, attempts: 2, ended: 2, hedges: 1},
 		},
+		"a cache, for a hedge that is there before the primary": {
+			make: func(t *testing.T) http.RoundTripper {
+				t.Helper()
+				next := betweenExhausted(t)
+				return roundTrip(func(req *http.Request) (*http.Response, error) {
+					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptPrimary {
+						select {
+						case <-time.After(time.Hour):
+						case <-req.Context().Done():
+							return nil, req.Context().Err()
+						}
+					}
+					return next.RoundTrip(req)
+				})
+			},
+			want: outcome{body: "beside", after: time.Second, attempts: 1, ended: 2, hedges: 1}, // the primary did not get to the pool
+		},
 		"the service, for a call without a resource": {
 			make: betweenExhausted,
 			want: outcome{body: "beside", attempts: 1, ended: 1},

@@ -3,6 +3,7 @@ package hedgerow_test
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,4 +135,50 @@ func TestSlowRefusalOutlivesAVainWait(t *testing.T) {
 		require.Equal(t, "wait a while", contractRead(t, resp))
 		contractRead(t, b)
 	})
+}
+
+// TestWaitFreesItsConnection has a call refused that waits, for a place or before the same resource is tried again. The refusal is
+// short and says so, so it is read before: another call may need its connection, and the resource's place.
+func TestWaitFreesItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]hedgerow.PoolConfig{
+		"for a place": {Wait: 2 * time.Second}, "before the same resource": {RetryDelay: 2 * time.Second, Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Response.StatusCode == http.StatusTooManyRequests {
+				return hedgerow.Verdict{Action: hedgerow.ActionRetry}
+			}
+			return hedgerow.Verdict{}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg.Resources = []hedgerow.Resource{{ID: "a"}}
+				pool, err := hedgerow.NewPool(cfg)
+				require.NoError(t, err)
+				const text = "wait a while"
+				refusal := &contractBody{src: strings.NewReader(text)}
+				n := 0
+				rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					if n++; n > 1 {
+						return sharedAnswer(req, http.StatusOK, ""), nil
+					}
+					resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+					resp.Header.Set("Retry-After", "1")
+					resp.ContentLength, resp.Body = int64(len(text)), refusal
+					return resp, nil
+				}))
+				ended, req := make(chan error), contractGet(t.Context(), t, contractURL)
+				go func() {
+					resp, err := rt.RoundTrip(req)
+					if err == nil {
+						err = resp.Body.Close()
+					}
+					ended <- err
+				}()
+				time.Sleep(500 * time.Millisecond)
+				require.EqualValues(t, 1, refusal.closes.Load())
+				require.NoError(t, <-ended)
+			})
+		})
+	}
 }

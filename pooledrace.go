@@ -63,20 +63,19 @@ func (r *race) passes(a *attempt) {
 	}
 }
 
-// bypassed is told that an attempt has ended of which the pool has sent nothing: something between has answered. It reports
-// whether that is a hedge, which counts now.
-func (r *race) bypassed(a *attempt) bool {
+// bypassed is told that an attempt has ended of which the pool has sent nothing: something between has answered.
+func (r *race) bypassed(a *attempt) {
 	r.mu.Lock()
 	fires := a.hedge && !r.over.Load() && r.countHedgeLocked(a)
 	f := r.shared.Load()
 	r.mu.Unlock()
-	if fires {
-		if f != nil {
-			f.skip()
-		}
-		a.announce(a.id())
+	if !fires {
+		return
 	}
-	return fires
+	if f != nil {
+		f.skip()
+	}
+	a.announce(a.id())
 }
 
 // waits reports whether the primary has reached a pool and waits for a resource.

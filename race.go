@@ -284,6 +284,9 @@ func (r *race) runAttempt(a *attempt, first func()) {
 	if a.hedge && r.over.Load() { // meanwhile
 		closeRequest(a.req)
 		a.err = ErrSuperseded
+		if !a.placed {
+			r.ep.budget.refund(time.Now())
+		}
 	} else {
 		a.run(r.t.base)
 	}
@@ -315,7 +318,8 @@ func (r *race) arrive(a *attempt) {
 			r.unplace(a)
 			return
 		case a.beside() && !a.unsent():
-			if r.bypassed(a) || !a.hedge {
+			r.bypassed(a)
+			if !a.hedge || a.placed {
 				r.shared.Load().answered()
 			}
 		}

@@ -76,11 +76,6 @@ func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 	if err != nil || rc == nil {
 		return rc, err
 	}
-	for _, c := range b.all() {
-		if c.memory {
-			closeQuietly(c) // the base may have left it open, and read on
-		}
-	}
 	return b.add(rc)
 }
 

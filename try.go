@@ -338,6 +338,14 @@ func (w *walk) keep() {
 	}
 }
 
+// keepShort is keep before a pause or a wait, after which there may be no other attempt: only what is known to be short is not
+// forgotten for that.
+func (w *walk) keepShort() {
+	if a := w.last; a != nil && a.resp.ContentLength >= 0 && a.resp.ContentLength <= keepBytes {
+		w.keep()
+	}
+}
+
 // buffer reads the response, a little and for a short time, and reports whether it has it all.
 func (a *try) buffer() bool {
 	if a.resp.Body == nil || a.resp.Body == http.NoBody {
