@@ -14,14 +14,13 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/hedgerow-go/hedgerow"
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bed.VerifyMain(m) }
 
 // The procedures of the service that the tests call, as generated code would name them.
 const (

@@ -11,12 +11,11 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bed.VerifyMain(m) }
 
 // large is a body of many packets.
 var large = string(bed.Pattern(bed.Large))

@@ -8,14 +8,13 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/hedgerow-go/hedgerow"
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 	"github.com/hedgerow-go/hedgerow/integration/internal/llm"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bed.VerifyMain(m) }
 
 func TestAPI(t *testing.T) {
 	t.Parallel()

@@ -5,12 +5,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bed.VerifyMain(m) }
 
 // brokenTwice counts requests, answers the first two with a 500, and the next ones with what they send.
 func brokenTwice(t *testing.T, arrived *atomic.Int64) http.Handler {

@@ -3,7 +3,7 @@ package s3_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bed.VerifyMain(m) }

@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/hedgerow-go/hedgerow"
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bed.VerifyMain(m) }
 
 func TestHoldPrimary(t *testing.T) {
 	t.Parallel()
