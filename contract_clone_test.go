@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,7 +31,7 @@ func TestBaseChangesItsRequest(t *testing.T) {
 			req.TransferEncoding = []string{"caller"}
 			set(req)
 			before := req.Clone(t.Context())
-			tr := contractNew(t, hedgerow.Config{Detach: detach, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+			tr := contractNew(t, hedgerow.Config{Detach: detach, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
 				require.Equal(t, before.URL, req.URL, name)
 				req.Method, req.Host = "CHANGED", "changed.test"
 				req.URL.User, req.URL.Path, req.URL.RawQuery = url.User("changed"), "/changed", "changed"

@@ -169,7 +169,9 @@ func TestHostileDuplexStream(t *testing.T) {
 func TestForgottenLength(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
-		"a Transport": func(base http.RoundTripper) http.RoundTripper { return contractNew(t, hedgerow.Config{Base: base}) },
+		"a Transport": func(base http.RoundTripper) http.RoundTripper {
+			return contractNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+		},
 		"a Pool": func(base http.RoundTripper) http.RoundTripper {
 			return pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)}).Wrap(base)
 		},

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +28,7 @@ func TestUnsendableRequests(t *testing.T) {
 			p := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{srv.URL}, Resources: pspecKeys(3)})
 			breaker := hedgerow.BreakerConfig{MinSamples: 1, FailFast: true}
 			for _, below := range []http.RoundTripper{base, p.Wrap(base)} {
-				tr := contractNew(t, hedgerow.Config{Base: below, Breaker: breaker})
+				tr := contractNew(t, hedgerow.Config{Base: below, Breaker: breaker, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
 				req := contractGet(t.Context(), t, srv.URL)
 				spoil(req)
 				_, err := tr.RoundTrip(req)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,7 +67,7 @@ func TestOutcomeReplayable(t *testing.T) {
 			return hedgerow.Verdict{}
 		},
 	})
-	tr := contractNew(t, hedgerow.Config{Base: pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+	tr := contractNew(t, hedgerow.Config{Hedge: hedgerow.HedgeConfig{Delay: time.Hour}, Base: pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
 		return sharedAnswer(req, http.StatusOK, ""), nil
 	}))})
 	require.NoError(t, tr.Register("POST /declared", hedgerow.EndpointConfig{Idempotent: true}))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -337,7 +338,7 @@ func TestSecretInAPrintedContext(t *testing.T) {
 		}
 		return sharedAnswer(req, http.StatusOK, ""), nil
 	})
-	for _, rt := range []http.RoundTripper{pool.Wrap(base), contractNew(t, hedgerow.Config{Base: pool.Wrap(base)})} {
+	for _, rt := range []http.RoundTripper{pool.Wrap(base), contractNew(t, hedgerow.Config{Base: pool.Wrap(base), Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})} {
 		printed = nil
 		resp, err := rt.RoundTrip(contractGet(t.Context(), t, pspecURL))
 		require.NoError(t, err)
@@ -346,7 +347,7 @@ func TestSecretInAPrintedContext(t *testing.T) {
 			require.Equal(t, "hedgerow.try", s)
 		}
 	}
-	resp, err := contractNew(t, hedgerow.Config{Base: base}).RoundTrip(contractGet(t.Context(), t, pspecURL))
+	resp, err := contractNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}}).RoundTrip(contractGet(t.Context(), t, pspecURL))
 	require.NoError(t, err)
 	contractRead(t, resp)
 	require.Equal(t, "hedgerow.attempt", printed[len(printed)-1])
