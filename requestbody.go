@@ -61,7 +61,7 @@ func (b *sentBody) take(req *http.Request) {
 	}
 }
 
-// another adds a copy, for a send that follows one which has failed. Its turn must be held.
+// another adds a copy: for a send that follows one which has failed, or to be looked at before. Its turn must be held.
 func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 	switch {
 	case b.ctx.Err() != nil:
