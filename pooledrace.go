@@ -65,8 +65,11 @@ func (r *race) passes(a *attempt) {
 
 // bypassed is told that an attempt has ended of which the pool has sent nothing: something between has answered.
 func (r *race) bypassed(a *attempt) {
+	if !a.hedge {
+		return
+	}
 	r.mu.Lock()
-	fires := a.hedge && !r.over.Load() && r.countHedgeLocked(a)
+	fires := !r.over.Load() && r.countHedgeLocked(a)
 	f := r.shared.Load()
 	r.mu.Unlock()
 	if !fires {
