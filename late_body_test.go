@@ -3,6 +3,7 @@ package hedgerow_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -254,5 +255,48 @@ func TestBaseHashesACopy(t *testing.T) {
 			require.NoError(t, err, name)
 			require.Equal(t, sharedPayload, contractRead(t, resp), name)
 		}
+	}
+}
+
+// TestErrorOfALosersUpload has a base that ignores contexts, and returns how the upload has failed. What has cut it off is a
+// cancellation, whatever the body says of its Close.
+func TestErrorOfALosersUpload(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]func() io.ReadCloser{
+		"in memory": inMemoryBody,
+		"of a pipe": func() io.ReadCloser { r, _ := io.Pipe(); return r }, // nothing is written to it
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var lost []error
+				tr := contractNew(t, hedgerow.Config{
+					Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+						if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+							return sharedAnswer(req, http.StatusOK, ""), req.Body.Close()
+						}
+						for {
+							if _, err := req.Body.Read(make([]byte, 1)); err != nil {
+								return nil, errors.Join(fmt.Errorf("upload: %w", err), req.Body.Close())
+							}
+							time.Sleep(20 * time.Millisecond)
+						}
+					}),
+					Hedge: hedgerow.HedgeConfig{Delay: 30 * time.Millisecond, MaxHedges: 1},
+					Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
+						if e.Superseded {
+							lost = append(lost, e.Err)
+						}
+					}},
+				})
+				resp, err := tr.RoundTrip(putWith(t, body(), func() (io.ReadCloser, error) { return body(), nil }))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				synctest.Wait()
+				require.Len(t, lost, 1)
+				require.ErrorIs(t, lost[0], context.Canceled)
+				require.ErrorIs(t, lost[0], hedgerow.ErrSuperseded)
+			})
+		})
 	}
 }

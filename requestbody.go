@@ -67,7 +67,7 @@ func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 	case b.ctx.Err() != nil:
 		return nil, context.Cause(b.ctx)
 	case b.final.Load():
-		return nil, errBodyClosed
+		return nil, b.ended()
 	case b.beside != nil:
 		rc, err = b.beside(get, b.all())
 	default:
@@ -90,9 +90,17 @@ func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 	b.mu.Unlock()
 	if final {
 		closeQuietly(rc)
-		return nil, errBodyClosed
+		return nil, b.ended()
 	}
 	return c, nil
+}
+
+// ended returns why nothing more is read of a body that was closed: the attempt's own end, if that came first.
+func (b *sentBody) ended() error {
+	if err := context.Cause(b.ctx); err != nil {
+		return err
+	}
+	return errBodyClosed
 }
 
 // all returns the copies. b may be nil.
@@ -217,7 +225,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	case b.taken():
 		return 0, b.fail(errBodyClosed)
 	case b.closed.Load(), b.of.final.Load():
-		return 0, errBodyClosed
+		return 0, b.of.ended()
 	}
 	if err := b.catchUp(p); err != nil {
 		return 0, err
@@ -229,10 +237,13 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	b.got += int64(n)
 	fails := err != nil && err != io.EOF
-	if fails || b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) {
-		if !b.closed.Load() { // which may be how it ends
-			b.of.failed.Store(true) // net/http refuses a body of another length as well
-		}
+	wrong := b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) // net/http refuses that as well
+	switch {
+	case !fails && !wrong:
+	case !b.closed.Load():
+		b.of.failed.Store(true)
+	case fails:
+		err = b.of.ended() // Close is what has failed it
 	}
 	return n, err
 }
@@ -256,7 +267,7 @@ func (b *requestBody) catchUp(p []byte) error {
 		b.behind -= int64(n)
 		switch {
 		case b.closed.Load():
-			return errBodyClosed
+			return b.of.ended()
 		case err == io.EOF: // b.got is less than its length
 			return b.fail(io.ErrUnexpectedEOF)
 		case err != nil:
