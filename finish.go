@@ -1,7 +1,6 @@
 package hedgerow
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -194,11 +193,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 	}
 	if a := w.last; a != nil {
 		w.tell(func(n *note) { n.refused = w.lastCode })
-		if _, kept := a.resp.Body.(*keptBody); kept {
-			a.cancel(nil)
-		} else {
-			a.deliver()
-		}
+		a.deliver()
 		w.finish(func(t *poolTotals) { t.CallsExhausted++ })
 		return a.resp, nil
 	}
@@ -302,14 +297,3 @@ func upgradedBody(b *responseBody, conn io.ReadWriteCloser) io.ReadCloser {
 }
 
 type closeWriter interface{ CloseWrite() error }
-
-// A keptBody is what was read of a response before another attempt.
-type keptBody struct {
-	*bytes.Reader
-
-	data []byte
-}
-
-func newKeptBody(data []byte) io.ReadCloser { return &keptBody{bytes.NewReader(data), data} }
-
-func (*keptBody) Close() error { return nil }

@@ -1,9 +1,7 @@
 package hedgerow_test
 
 import (
-	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,87 +96,4 @@ func TestProbeKeepsTheRate(t *testing.T) {
 		}
 		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second}, sends)
 	})
-}
-
-// TestSlowRefusalOutlivesAVainWait waits in vain after a refusal whose body comes a little later than its headers. No other
-// attempt has begun, so the refusal is what the caller gets, whole.
-func TestSlowRefusalOutlivesAVainWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		pool, err := hedgerow.NewPool(hedgerow.PoolConfig{
-			Wait: time.Second, Strategy: hedgerow.PrimaryBackup,
-			Resources: []hedgerow.Resource{{ID: "a", MaxInFlight: 1}, {ID: "b", MaxInFlight: 1}},
-		})
-		require.NoError(t, err)
-		rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
-			if req.URL.Path == "/hold" {
-				return sharedAnswer(req, http.StatusOK, "held"), nil
-			}
-			resp := sharedAnswer(req, http.StatusTooManyRequests, "")
-			pr, pw := io.Pipe()
-			time.AfterFunc(10*time.Millisecond, func() {
-				_, _ = io.WriteString(pw, "wait a while")
-				_ = pw.Close()
-			})
-			resp.ContentLength, resp.Body = -1, pr
-			return resp, nil
-		}))
-		get := func(path string) *http.Response {
-			resp, err := rt.RoundTrip(contractGet(t.Context(), t, "http://api.test"+path))
-			require.NoError(t, err)
-			return resp
-		}
-		a, b := get("/hold"), get("/hold")
-		contractRead(t, a)
-		resp := get("/") // a refuses, and b is held
-		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-		require.Equal(t, "wait a while", contractRead(t, resp))
-		contractRead(t, b)
-	})
-}
-
-// TestWaitFreesItsConnection has a call refused that waits, for a place or before the same resource is tried again. The refusal is
-// short and says so, so it is read before: another call may need its connection, and the resource's place.
-func TestWaitFreesItsConnection(t *testing.T) {
-	t.Parallel()
-	for name, cfg := range map[string]hedgerow.PoolConfig{
-		"for a place": {Wait: 2 * time.Second}, "before the same resource": {RetryDelay: 2 * time.Second, Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
-			if o.Response.StatusCode == http.StatusTooManyRequests {
-				return hedgerow.Verdict{Action: hedgerow.ActionRetry}
-			}
-			return hedgerow.Verdict{}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				cfg.Resources = []hedgerow.Resource{{ID: "a"}}
-				pool, err := hedgerow.NewPool(cfg)
-				require.NoError(t, err)
-				const text = "wait a while"
-				refusal := &contractBody{src: strings.NewReader(text)}
-				n := 0
-				rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
-					if n++; n > 1 {
-						return sharedAnswer(req, http.StatusOK, ""), nil
-					}
-					resp := sharedAnswer(req, http.StatusTooManyRequests, "")
-					resp.Header.Set("Retry-After", "1")
-					resp.ContentLength, resp.Body = int64(len(text)), refusal
-					return resp, nil
-				}))
-				ended, req := make(chan error), contractGet(t.Context(), t, contractURL)
-				go func() {
-					resp, err := rt.RoundTrip(req)
-					if err == nil {
-						err = resp.Body.Close()
-					}
-					ended <- err
-				}()
-				time.Sleep(500 * time.Millisecond)
-				require.EqualValues(t, 1, refusal.closes.Load())
-				require.NoError(t, <-ended)
-			})
-		})
-	}
 }

@@ -243,7 +243,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	case !b.closed.Load():
 		b.of.failed.Store(true)
 	case fails:
-		err = b.of.ended() // Close is what has failed it
+		return n, b.of.ended() // Close is what has failed it
 	}
 	return n, err
 }

@@ -238,7 +238,7 @@ func (w *walk) pause() (stop bool, why refusal) {
 	if deadline, ok := w.ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return true, refusal{reason: ExhaustedDeadline}
 	}
-	w.keepShort()
+	w.keepMeanwhile()
 	w.sleep(d, nil)
 	gone, _ := callerGone(w.ctx, w.stopped)
 	return gone, refusal{}
@@ -266,7 +266,7 @@ func (w *walk) wait(pl plan, changed <-chan struct{}) (stop bool, why refusal) {
 	if !pl.due.IsZero() {
 		until = earliest(pl.due, end)
 	}
-	w.keepShort()
+	w.keepMeanwhile()
 	w.sleep(until.Sub(now), changed)
 	w.waiting -= time.Since(now)
 	gone, _ := callerGone(w.ctx, w.stopped)

@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// keepBytes bounds what is kept of a response that another attempt may replace, until that one has answered.
-const keepBytes = 64 << 10
-
 // A try is one attempt on one resource, and the context of its request.
 type try struct {
 	context.Context //nolint:containedctx // it is one
@@ -307,11 +304,7 @@ func (w *walk) classify(a *try) Verdict {
 	var v Verdict
 	w.policy(func() {
 		if a.resp != nil && w.p.cfg.PeekBody > 0 && !bodiless(a.resp) && w.p.cfg.Peek(a.resp) {
-			if kept, ok := a.resp.Body.(*keptBody); ok {
-				o.Body = kept.data[:min(len(kept.data), w.p.cfg.PeekBody)]
-			} else {
-				o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
-			}
+			o.Body, _ = a.body.peek(w.p.cfg.PeekBody) // how it failed the caller will see
 		}
 		v = w.p.cfg.Classifier(o)
 	})
@@ -329,8 +322,8 @@ func (w *walk) replaceLast(a *try) {
 	w.last, w.lastCode = a, a.resp.StatusCode
 }
 
-// keep reads what there is of the last response, a little and for a short time, so that its connection and its place are
-// free for the next attempt. A response that is larger or slower is forgotten.
+// keep makes sure that the last response needs neither its connection nor its place while the next attempt runs. A response that
+// is larger or slower than what is kept is forgotten.
 func (w *walk) keep() {
 	if a := w.last; a != nil && !a.buffer() {
 		a.cancel(nil)
@@ -338,33 +331,31 @@ func (w *walk) keep() {
 	}
 }
 
-// keepShort is keep before a pause or a wait, after which there may be no other attempt: only what is known to be short is not
-// forgotten for that.
-func (w *walk) keepShort() {
-	if a := w.last; a != nil && a.resp.ContentLength >= 0 && a.resp.ContentLength <= keepBytes {
-		w.keep()
+// keepMeanwhile is keep during a pause or a wait, after which there may be no further attempt: nothing is forgotten.
+func (w *walk) keepMeanwhile() {
+	if a := w.last; a != nil && !bodiless(a.resp) {
+		a.readAhead()
 	}
 }
 
 // buffer reads the response, a little and for a short time, and reports whether it has it all.
 func (a *try) buffer() bool {
-	if a.resp.Body == nil || a.resp.Body == http.NoBody {
+	if a.resp.Body == nil || a.resp.Body == http.NoBody || a.readAhead().whole() {
 		return true
 	}
-	if _, kept := a.resp.Body.(*keptBody); kept {
-		return true
+	closeQuietly(&a.body)
+	return false
+}
+
+// readAhead begins to read the body ahead of its reader, if that was not done before.
+func (a *try) readAhead() *keptBody {
+	if k, kept := a.resp.Body.(*keptBody); kept {
+		return k
 	}
-	stop := time.AfterFunc(drainTime, func() { closeQuietly(&a.body) })
-	data, err := io.ReadAll(io.LimitReader(&a.body, keepBytes+1))
-	inTime := stop.Stop()
-	_ = a.body.Close() // all that is wanted was read
-	if err != nil || !inTime || len(data) > keepBytes {
-		return false
-	}
-	kept := newKeptBody(data)
-	a.resp.Body = kept
-	a.body = responseBody{rc: kept, cancel: a.release}
-	return true
+	k := newKeptBody(&responseBody{rc: a.body.rc, peeked: a.body.peeked, cancel: a.release})
+	a.resp.Body = k
+	a.body = responseBody{rc: k, cancel: a.release}
+	return k
 }
 
 // drop ends a response that another one has replaced.

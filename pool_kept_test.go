@@ -1,0 +1,197 @@
+package hedgerow_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow"
+)
+
+const keptText = "wait a while"
+
+// keptRefusal returns a response whose body comes a little later than its headers, and says that it is so long.
+func keptRefusal(req *http.Request, status int, length int64) *http.Response {
+	resp := sharedAnswer(req, status, "")
+	r, w := io.Pipe()
+	time.AfterFunc(10*time.Millisecond, func() {
+		_, _ = io.WriteString(w, keptText)
+		_ = w.Close()
+	})
+	resp.ContentLength, resp.Body = length, r
+	return resp
+}
+
+// TestSlowRefusalOutlivesItsWait has a call refused that waits, for a place or before the same resource is tried again, and then
+// gets no further attempt, or one that fails. Whatever the refusal says of its length, it is what the caller gets, whole.
+func TestSlowRefusalOutlivesItsWait(t *testing.T) {
+	t.Parallel()
+	type refused struct {
+		cfg    hedgerow.PoolConfig
+		status int
+		after  func(pool *hedgerow.Pool) // the refusal
+	}
+	disables := func(pool *hedgerow.Pool) { time.AfterFunc(100*time.Millisecond, func() { _ = pool.Disable("a") }) }
+	for name, tt := range map[string]refused{
+		"in vain":            {hedgerow.PoolConfig{Wait: time.Second}, http.StatusTooManyRequests, disables},
+		"a pause in vain":    {hedgerow.PoolConfig{RetryDelay: time.Second}, http.StatusBadGateway, disables},
+		"then an error":      {hedgerow.PoolConfig{Wait: time.Minute}, http.StatusTooManyRequests, nil},
+		"a pause, an error":  {hedgerow.PoolConfig{RetryDelay: time.Second, MaxAttempts: 2}, http.StatusBadGateway, nil},
+		"no wait, no sooner": {hedgerow.PoolConfig{}, http.StatusTooManyRequests, nil},
+	} {
+		for _, length := range []int64{-1, 0, int64(len(keptText))} {
+			t.Run(fmt.Sprintf("%s, %d", name, length), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					cfg := tt.cfg
+					cfg.Resources = []hedgerow.Resource{{ID: "a"}}
+					pool, err := hedgerow.NewPool(cfg)
+					require.NoError(t, err)
+					n := 0
+					rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+						if n++; n > 1 {
+							return nil, errors.New("gone")
+						}
+						if tt.after != nil {
+							tt.after(pool)
+						}
+						return keptRefusal(req, tt.status, length), nil
+					}))
+					resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+					require.NoError(t, err)
+					require.Equal(t, tt.status, resp.StatusCode)
+					require.Equal(t, keptText, contractRead(t, resp))
+				})
+			})
+		}
+	}
+}
+
+// TestWaitFreesItsConnection has a call refused that waits. The refusal is read meanwhile, whatever it says of its length: another
+// call may need its connection, and the resource's place.
+func TestWaitFreesItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]hedgerow.PoolConfig{
+		"for a place": {Wait: 2 * time.Second}, "before the same resource": {RetryDelay: 2 * time.Second, Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Response.StatusCode == http.StatusTooManyRequests {
+				return hedgerow.Verdict{Action: hedgerow.ActionRetry}
+			}
+			return hedgerow.Verdict{}
+		}},
+	} {
+		for _, length := range []int64{-1, 0, int64(len(keptText))} {
+			t.Run(fmt.Sprintf("%s, %d", name, length), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					cfg := cfg
+					cfg.Resources = []hedgerow.Resource{{ID: "a"}}
+					pool, err := hedgerow.NewPool(cfg)
+					require.NoError(t, err)
+					refusal := &contractBody{src: strings.NewReader(keptText)}
+					n := 0
+					rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+						if n++; n > 1 {
+							return sharedAnswer(req, http.StatusOK, ""), nil
+						}
+						resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+						resp.Header.Set("Retry-After", "1")
+						resp.ContentLength, resp.Body = length, refusal
+						return resp, nil
+					}))
+					ended, req := make(chan error), contractGet(t.Context(), t, contractURL)
+					go func() {
+						resp, err := rt.RoundTrip(req)
+						if err == nil {
+							err = resp.Body.Close()
+						}
+						ended <- err
+					}()
+					time.Sleep(500 * time.Millisecond)
+					require.EqualValues(t, 1, refusal.closes.Load())
+					require.NoError(t, <-ended)
+				})
+			})
+		}
+	}
+}
+
+// TestEndlessRefusal has a refusal that goes on and on, and a wait in vain. The caller reads it as it comes, the part that was read
+// ahead first, and its Close ends it.
+func TestEndlessRefusal(t *testing.T) {
+	t.Parallel()
+	for name, every := range map[string]time.Duration{"slow": 100 * time.Millisecond, "fast": time.Microsecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}, Wait: time.Second})
+				require.NoError(t, err)
+				var sent atomic.Int64
+				written := make(chan struct{})
+				rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					time.AfterFunc(550*time.Millisecond, func() { _ = pool.Disable("a") })
+					resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+					r, w := io.Pipe()
+					go func() {
+						defer close(written)
+						for {
+							if _, err := fmt.Fprintf(w, "%08d", sent.Load()); err != nil {
+								return
+							}
+							sent.Add(1)
+							time.Sleep(every)
+						}
+					}()
+					resp.ContentLength, resp.Body = -1, r
+					return resp, nil
+				}))
+				resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+				require.NoError(t, err)
+				const whole = 64 << 10
+				ahead := sent.Load()
+				require.LessOrEqual(t, ahead, int64(whole/8+1<<10)) // and a little; not more was read ahead
+				p := make([]byte, 8)
+				for k := range ahead + 10 {
+					_, err := io.ReadFull(resp.Body, p)
+					require.NoError(t, err)
+					require.Equal(t, fmt.Sprintf("%08d", k), string(p))
+				}
+				require.NoError(t, resp.Body.Close())
+				_, err = resp.Body.Read(p)
+				require.Error(t, err)
+				<-written
+			})
+		})
+	}
+}
+
+// TestKeptBodyAfterClose reads a refusal that was kept, when it is closed.
+func TestKeptBodyAfterClose(t *testing.T) {
+	t.Parallel()
+	pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: pspecKeys(2), Hosts: []string{"http://api.test"}})
+	require.NoError(t, err)
+	n := 0
+	rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+		if n++; n > 1 {
+			return nil, errors.New("gone")
+		}
+		return sharedAnswer(req, http.StatusTooManyRequests, keptText), nil
+	}))
+	resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+	require.NoError(t, err)
+	p := make([]byte, 4)
+	_, err = io.ReadFull(resp.Body, p)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	k, err := resp.Body.Read(p)
+	require.Zero(t, k)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, io.EOF)
+}
