@@ -2,21 +2,65 @@ package hedgerow
 
 import (
 	"context"
+	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
 
 // marked is what the context of an attempt carries under attemptKey: an attempt of a Transport, or a try of a Pool.
 type marked interface {
+	context.Context
 	id() Attempt
 	mayRepeat() bool // the call may be sent more than once, whatever its method
+	request() *http.Request
 }
 
 // markFrom returns what the context of an attempt carries, nil if ctx is of none.
 func markFrom(ctx context.Context) marked {
 	m, _ := ctx.Value(attemptKey{}).(marked)
 	return m
+}
+
+// inherited returns what req has from the call that its context is of: the attempt above, nil if there is none, and what the caller
+// has set, nil if nothing. A layer may send a request of its own with that context, say for a token. That is another call: it is no
+// part of the race, and was not declared to be idempotent.
+func inherited(req *http.Request) (above marked, opts *Call) {
+	ctx := req.Context()
+	above, opts = markFrom(ctx), callFrom(ctx)
+	if above == nil || sameCall(above.request(), req) {
+		return above, opts
+	}
+	if opts == callFrom(above) {
+		opts = nil // else it was set for req
+	}
+	return nil, opts
+}
+
+// sameCall reports whether req is, as far as can be told, what a layer has made of the request of an attempt. A layer may send it
+// elsewhere, to a path with more or less in front; the method and the rest of the path stay.
+func sameCall(of, req *http.Request) bool {
+	if of.URL == nil || req.URL == nil || methodOf(of) != methodOf(req) {
+		return of == req
+	}
+	a, b := pathOf(of.URL), pathOf(req.URL)
+	return strings.HasSuffix(a, b) || strings.HasSuffix(b, a)
+}
+
+func methodOf(req *http.Request) string {
+	if req.Method == "" {
+		return http.MethodGet
+	}
+	return req.Method
+}
+
+func pathOf(u *url.URL) string {
+	if path := u.Opaque + u.Path; path != "" {
+		return path
+	}
+	return "/"
 }
 
 // A carrier is a call of a Transport, as the pool beneath sees it.

@@ -79,10 +79,10 @@ func (w *walk) run() (*http.Response, error) {
 func (w *walk) open() error {
 	w.stopped = w.req.Cancel //nolint:staticcheck // http.Client.Timeout closes it
 	w.tried = w.room[:0]
-	if opts := callFrom(w.ctx); opts != nil {
+	var opts *Call
+	if w.above, opts = inherited(w.req); opts != nil {
 		w.opts = *opts
 	}
-	w.above = markFrom(w.ctx)
 	if w.outer, _ = w.above.(*attempt); w.outer != nil {
 		w.outer.enter()
 	}

@@ -33,7 +33,11 @@ func (c *call) open() error {
 	}
 	c.ctx = c.req.Context()
 	c.stopped = c.req.Cancel //nolint:staticcheck // http.Client.Timeout closes it
-	err := c.enter(callFrom(c.ctx))
+	opts := callFrom(c.ctx)
+	if opts != nil {
+		_, opts = inherited(c.req)
+	}
+	err := c.enter(opts)
 	if err != nil {
 		if c.req.Body != nil {
 			_ = c.req.Body.Close() // the call has its error
@@ -180,6 +184,7 @@ func (*passing) passes(*attempt) {}
 func (p *passing) copy(req *http.Request) *http.Request {
 	p.carrier = p
 	p.sent = *req.WithContext(&p.attempt)
+	p.req = &p.sent
 	if hasBody(&p.sent) && !inMemory(p.sent.Body) {
 		p.own(&p.sent)
 	}

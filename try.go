@@ -49,6 +49,8 @@ func (a *try) id() Attempt { return a.known }
 
 func (a *try) mayRepeat() bool { return a.walk.replayable }
 
+func (a *try) request() *http.Request { return &a.req }
+
 // unsent reports whether the attempt has failed before anything was sent, or not been sent yet.
 func (a *try) unsent() bool { return a.sent.IsZero() }
 

@@ -98,8 +98,10 @@ func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if !w.pool.actsOn(req) {
 		w.pool.count(func(t *poolTotals) { t.PassedThrough++ })
-		if a, ok := markFrom(req.Context()).(*attempt); ok {
-			a.carrier.passes(a)
+		if above, _ := inherited(req); above != nil {
+			if a, ok := above.(*attempt); ok {
+				a.carrier.passes(a)
+			}
 		}
 		return w.next.RoundTrip(req)
 	}

@@ -1,0 +1,168 @@
+package hedgerow_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow"
+)
+
+// tokenLayer sends a request for a token with the context of each request, before it passes that on.
+func tokenLayer(t *testing.T, auth, next http.RoundTripper, method string, call func(context.Context) context.Context) http.RoundTripper {
+	t.Helper()
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		sub, err := http.NewRequestWithContext(call(req.Context()), method, "http://auth.test/token", strings.NewReader("a code for one use"))
+		if err != nil {
+			return nil, err
+		}
+		if resp, err := auth.RoundTrip(sub); err == nil {
+			contractRead(t, resp)
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+func asItIs(ctx context.Context) context.Context { return ctx }
+
+func declared(ctx context.Context) context.Context {
+	return hedgerow.WithCall(ctx, hedgerow.Call{Idempotent: true})
+}
+
+func subAnswer(req *http.Request) (*http.Response, error) {
+	return sharedAnswer(req, http.StatusOK, ""), nil
+}
+
+// TestSubrequestIsAnotherCall has a layer fetch a token through a pool of its own, with the context of the request. The server
+// may have acted when it hangs up. That is no part of the call, which may be sent twice, and is sent once.
+func TestSubrequestIsAnotherCall(t *testing.T) {
+	t.Parallel()
+	type subrequest struct {
+		method, path string
+		call, sub    func(context.Context) context.Context
+		pooled       bool // the layer is a credential of a pool
+		posts        int
+	}
+	for name, tt := range map[string]subrequest{
+		"of a GET":                {method: http.MethodGet, path: "/", call: asItIs, sub: asItIs, posts: 1},
+		"of a declared call":      {method: http.MethodPost, path: "/", call: declared, sub: asItIs, posts: 1},
+		"of a declared endpoint":  {method: http.MethodPost, path: "/declared", call: asItIs, sub: asItIs, posts: 1},
+		"of a credential":         {method: http.MethodGet, path: "/", call: asItIs, sub: asItIs, pooled: true, posts: 1},
+		"that is declared itself": {method: http.MethodGet, path: "/", call: asItIs, sub: declared, posts: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			posts := 0
+			auth := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://auth.test"}, Resources: pspecKeys(3)}).
+				Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					posts++
+					_, err := io.Copy(io.Discard, req.Body)
+					require.NoError(t, err)
+					require.NoError(t, req.Body.Close())
+					return nil, io.ErrUnexpectedEOF
+				}))
+			layer := tokenLayer(t, auth, roundTrip(subAnswer), http.MethodPost, tt.sub)
+			base := layer
+			if tt.pooled {
+				fetch := hedgerow.CredentialFunc(func(r *http.Request) error {
+					resp, err := layer.RoundTrip(r)
+					if err == nil {
+						contractRead(t, resp)
+					}
+					return err
+				})
+				base = pspecPool(t, hedgerow.PoolConfig{
+					Hosts: []string{"http://api.test"}, Resources: []hedgerow.Resource{{ID: "a", Credential: fetch}},
+				}).Wrap(roundTrip(subAnswer))
+			}
+			tr := contractNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+			require.NoError(t, tr.Register("POST /declared", hedgerow.EndpointConfig{Idempotent: true}))
+			req, err := http.NewRequestWithContext(tt.call(t.Context()), tt.method, "http://api.test"+tt.path, http.NoBody)
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			contractRead(t, resp)
+			require.Equal(t, tt.posts, posts)
+		})
+	}
+}
+
+// TestSubrequestIsNoneOfTheRace has the token come first, and then a slow answer. The hedge takes another key of the call's own pool,
+// and what the pool of the tokens does counts nowhere.
+func TestSubrequestIsNoneOfTheRace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		auth := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://auth.test"}, Resources: pspecKeys(1)}).Wrap(roundTrip(subAnswer))
+		api := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://api.test"}, Resources: pspecKeys(2)})
+		next := api.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+			if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptPrimary {
+				<-req.Context().Done()
+				return nil, context.Cause(req.Context())
+			}
+			return subAnswer(req)
+		}))
+		var info hedgerow.CallInfo
+		tr := contractNew(t, hedgerow.Config{Base: tokenLayer(t, auth, next, http.MethodGet, asItIs)})
+		ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Done: func(i hedgerow.CallInfo) { info = i }})
+		resp, err := tr.RoundTrip(contractGet(ctx, t, "http://api.test/"))
+		require.NoError(t, err)
+		contractRead(t, resp)
+		require.Equal(t, 2, info.Attempts)
+		require.Equal(t, hedgerow.Attempt{Number: 1, Kind: hedgerow.AttemptHedge, Pool: info.Winner.Pool, Resource: "B"}, info.Winner)
+		require.EqualValues(t, 1, api.Stats().Resources[0].Attempts)
+		synctest.Wait()
+	})
+}
+
+// TestSubrequestThroughATransport has the token come by another Transport, where the endpoint that the caller has named is not known.
+func TestSubrequestThroughATransport(t *testing.T) {
+	t.Parallel()
+	other := contractNew(t, hedgerow.Config{Base: roundTrip(subAnswer)})
+	tr := contractNew(t, hedgerow.Config{Base: tokenLayer(t, other, roundTrip(subAnswer), http.MethodGet, asItIs)})
+	require.NoError(t, tr.Register("GET /x", hedgerow.EndpointConfig{Name: "x"}))
+	done := 0
+	ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Endpoint: "x", Done: func(hedgerow.CallInfo) { done++ }})
+	resp, err := tr.RoundTrip(contractGet(ctx, t, "http://api.test/"))
+	require.NoError(t, err)
+	contractRead(t, resp)
+	require.Equal(t, 1, done)
+	require.EqualValues(t, 1, other.Stats().Total.Requests)
+	require.Zero(t, other.Stats().Total.Errors)
+}
+
+// TestRewrittenPathIsTheSameCall has a layer between Transport and pool put something in front of the path, or take it away.
+func TestRewrittenPathIsTheSameCall(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"longer": "/api/v1/things", "shorter": "/things", "all of it": "/v1/things"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://elsewhere.test"}, Resources: pspecKeys(2), RetryDelay: -1})
+			sends := 0
+			next := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+				if sends++; sends == 1 {
+					return nil, io.ErrUnexpectedEOF
+				}
+				return subAnswer(req)
+			}))
+			var info hedgerow.CallInfo
+			tr := contractNew(t, hedgerow.Config{Hedge: hedgerow.HedgeConfig{Delay: time.Hour}, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				req = req.Clone(req.Context())
+				req.URL.Host, req.URL.Path = "elsewhere.test", path
+				return next.RoundTrip(req)
+			})})
+			ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Idempotent: true, Done: func(i hedgerow.CallInfo) { info = i }})
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, contractURL, http.NoBody)
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			contractRead(t, resp)
+			require.Equal(t, 2, info.Attempts)
+		})
+	}
+}
