@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -40,7 +41,7 @@ type attempt struct {
 	ended time.Duration // from the start of the call
 	body  responseBody  // around resp.Body, which it closes once
 
-	number     int32
+	number     atomic.Int32
 	hedge      bool // else it is the primary
 	declared   bool // the call may be sent more than once, whatever its method
 	placed     bool // a hedge: it was counted; the primary: a pool has passed it on; does not change once the race is over
@@ -50,6 +51,7 @@ type attempt struct {
 	badBody    bool          // the request body could not be read, which says nothing of the host
 	delivered  bool          // the race has the outcome
 	announce   func(Attempt) // tells the hooks of a hedge that is sent
+	discarded  bool          // discard runs, or has
 	peeking    atomic.Bool   // body is being read for its first byte
 }
 
@@ -66,7 +68,7 @@ func (a *attempt) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "hedger
 
 // id returns the attempt as others see it.
 func (a *attempt) id() Attempt {
-	id := Attempt{Number: int(a.number), Endpoint: a.ep.key.Name}
+	id := Attempt{Number: int(a.number.Load()), Endpoint: a.ep.key.Name}
 	if a.hedge {
 		id.Kind = AttemptHedge
 	}
@@ -224,7 +226,11 @@ func (a *attempt) hand(req *http.Request, plain bool) (*http.Response, error) {
 	return a.resp, nil
 }
 
-// panicError is the outcome of a hedge whose base transport panicked.
-func panicError(v any) error {
+// panicError is the outcome of a hedge whose base transport panicked with v, of which but the type is told if it may show what a
+// pool has put into the request.
+func panicError(v any, pooled bool) error {
+	if _, bug := v.(runtime.Error); pooled && !bug {
+		return fmt.Errorf("hedgerow: base RoundTripper panicked: %T", v)
+	}
 	return fmt.Errorf("hedgerow: base RoundTripper panicked: %v", v)
 }

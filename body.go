@@ -121,7 +121,7 @@ func declaredEmpty(resp *http.Response, method string) bool {
 	case method == http.MethodHead, resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
 		return true
 	}
-	return resp.ContentLength == 0 && len(resp.Header["Content-Length"]) > 0
+	return resp.ContentLength == 0 && len(resp.Header["Content-Length"]) > 0 && len(resp.Trailer) == 0 // which come at the end
 }
 
 // An emptyBody is the body of a response that is declared empty and comes from a base that nothing is known of. Callers

@@ -249,6 +249,30 @@ func TestC41TrailersArriveWithTheEnd(t *testing.T) {
 	}
 }
 
+// C41: also those of a stream that is declared to have no content, beneath a layer that hides the transport.
+func TestC41TrailersOfAnEmptyStream(t *testing.T) {
+	t.Parallel()
+	srv := contractListen(t, memhttp.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "A")
+		w.Header().Set("Content-Length", "0")
+		contractFlush(w)
+		time.Sleep(contractDelay)
+		w.Header().Set("A", "1")
+	})
+	pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}})
+	require.NoError(t, err)
+	wrapped := roundTrip(srv.Base.RoundTrip)
+	for name, rt := range map[string]http.RoundTripper{
+		"hedged": contractNew(t, hedgerow.Config{Base: wrapped, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}}),
+		"pooled": pool.Wrap(wrapped),
+	} {
+		resp, err := rt.RoundTrip(contractGet(t.Context(), t, srv.URL+"/"))
+		require.NoError(t, err, name)
+		require.Empty(t, contractRead(t, resp), name)
+		require.Equal(t, http.Header{"A": {"1"}}, resp.Trailer, name)
+	}
+}
+
 // C42: Close ends a Read that blocks.
 func TestC42CloseUnblocksRead(t *testing.T) {
 	t.Parallel()

@@ -67,6 +67,10 @@ func (r *race) lose(a *attempt) {
 			a.discard()
 		}
 	}()
+	if a.hedge && !a.placed { // nothing was sent of it
+		r.ep.budget.refund(time.Now())
+		return
+	}
 	r.attemptDone(a, false, r.winner != nil && r.winner.acceptable) // else it was cut by its caller
 }
 
@@ -162,6 +166,7 @@ func (r *race) conclude() (*http.Response, error) {
 	r.learnFrom(w)
 	if r.held && w != &r.primary {
 		r.attemptDone(&r.primary, false, false)
+		r.primary.discarded = true
 		go r.primary.discard() // off the caller's path
 	}
 	info := CallInfo{Attempts: r.attempts(), Delay: r.delay}
@@ -255,7 +260,7 @@ func (r *race) leave() {
 	if !r.t.detach {
 		closeRequest(r.primary.req) // the base may have left it open
 	}
-	if r.held || !r.t.detach || r.winner == &r.primary {
+	if !r.primary.discarded && (r.held || !r.t.detach || r.winner == &r.primary) {
 		go r.primary.discard()
 	}
 	if r.winner != nil && r.winner != &r.primary {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"reflect"
 	"time"
 )
@@ -57,11 +58,15 @@ func fits(req *http.Request) bool {
 	return req.ContentLength <= 0 || body == nil || req.ContentLength == int64(body.Len())
 }
 
-// isDialError reports whether err came before a connection was there, so that nothing can have been sent.
+// isDialError reports whether err came before a connection was there, so that nothing can have been sent. The error of an
+// http.Client, which has followed redirects, does not say so.
 func isDialError(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) { // not into a joined error, whose parts are of several attempts
-		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // one level at a time
-			return op.Op == "dial" || op.Op == "proxyconnect"
+		switch e := err.(type) { //nolint:errorlint // one level at a time
+		case *url.Error:
+			return false
+		case *net.OpError:
+			return e.Op == "dial" || e.Op == "proxyconnect"
 		}
 	}
 	return false
@@ -138,11 +143,12 @@ func (a *try) releaseSlot() {
 	a.freeSlot()
 }
 
-func (a *try) freeSlot() {
-	p := a.walk.p
+func (a *try) freeSlot() { a.walk.p.release(a.slot) }
+
+func (p *Pool) release(s *slot) {
 	p.mu.Lock()
-	p.releaseLocked(a.slot)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	p.releaseLocked(s)
 }
 
 // hand makes the outcome of an attempt the call's.

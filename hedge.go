@@ -251,7 +251,8 @@ func (h *hedging) make() {
 		return
 	}
 	r := h.race
-	a := &attempt{ep: r.ep, number: h.number, hedge: true, trial: h.trial.held()}
+	a := &attempt{ep: r.ep, hedge: true, trial: h.trial.held()}
+	a.number.Store(h.number)
 	r.begin(a)
 	defer func() {
 		if h.attempt == nil {

@@ -108,3 +108,77 @@ func TestGoexitInCircuitChangeOfFailFast(t *testing.T) {
 		contractRead(t, resp)
 	})
 }
+
+// TestGoexitInResourceChange has the hook told of the end of a cooldown, by the call that takes the resource next. The call is gone
+// with its goroutine, and its place is free.
+func TestGoexitInResourceChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pool, err := hedgerow.NewPool(hedgerow.PoolConfig{
+			Resources: []hedgerow.Resource{{ID: "a", MaxInFlight: 1}},
+			ResourceChange: func(e hedgerow.ResourceEvent) {
+				if e.To == hedgerow.ResourceHealthy {
+					runtime.Goexit()
+				}
+			},
+		})
+		require.NoError(t, err)
+		rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) { return sharedAnswer(req, http.StatusOK, ""), nil }))
+		require.NoError(t, pool.Report("a", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: time.Second}))
+		time.Sleep(time.Second)
+		goes, req := make(chan struct{}), contractGet(t.Context(), t, contractURL)
+		go func() {
+			defer close(goes)
+			resp, err := rt.RoundTrip(req)
+			t.Errorf("returned %v, %v", resp, err)
+		}()
+		<-goes
+		require.Zero(t, pool.Stats().InFlight)
+		resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+		require.NoError(t, err)
+		contractRead(t, resp)
+	})
+}
+
+// TestGoexitInAttemptDone has the hook of the winner end the goroutine. The refusal of the primary is discarded by then, once.
+func TestGoexitInAttemptDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refusal := &contractBody{src: strings.NewReader(strings.Repeat("no", 1000))}
+		reading := 0
+		refusal.onRead = func() {
+			reading++ // not at once, or the race detector says so
+			time.Sleep(time.Millisecond)
+			require.Equal(t, 1, reading)
+			reading--
+		}
+		tr := contractNew(t, hedgerow.Config{
+			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				resp := sharedAnswer(req, http.StatusOK, "")
+				if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptPrimary {
+					time.Sleep(50 * time.Millisecond)
+					resp.StatusCode, resp.Body = http.StatusInternalServerError, refusal
+				} else {
+					time.Sleep(time.Second)
+				}
+				return resp, nil
+			}),
+			Hedge: hedgerow.HedgeConfig{MaxHedges: 1},
+			Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
+				if e.Won {
+					runtime.Goexit()
+				}
+			}},
+		})
+		goes, req := make(chan struct{}), contractGet(t.Context(), t, contractURL)
+		go func() {
+			defer close(goes)
+			resp, err := tr.RoundTrip(req)
+			t.Errorf("returned %v, %v", resp, err)
+		}()
+		<-goes
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, refusal.closes.Load())
+	})
+}

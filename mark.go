@@ -33,7 +33,7 @@ func inherited(req *http.Request) (above marked, opts *Call) {
 	if above == nil || sameCall(above.request(), req) {
 		return above, opts
 	}
-	if opts == callFrom(above) {
+	if opts == callFrom(above) { //nolint:contextcheck // it is one that ctx is a child of
 		opts = nil // else it was set for req
 	}
 	return nil, opts
@@ -178,11 +178,12 @@ func (f *flight) upcoming() int32 {
 	return f.next + 1
 }
 
-// skip says that an attempt has got its number without the pool.
-func (f *flight) skip() {
+// skip returns the number of an attempt that is not sent by the pool.
+func (f *flight) skip() int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
+	return f.next
 }
 
 // answered counts an attempt that reached the pool, and was answered by something between.

@@ -3,6 +3,7 @@ package hedgerow_test
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,4 +161,71 @@ func betweenExhausted(t *testing.T) http.RoundTripper {
 // beside is the service itself.
 func beside(req *http.Request) (*http.Response, error) {
 	return sharedAnswer(req, http.StatusOK, "beside"), nil
+}
+
+// TestHedgeHeldBetween has a layer hold each hedge until its call is over. Nothing was sent of it, so no hook hears of it, and
+// the next call has its token.
+func TestHedgeHeldBetween(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, next := betweenPool(t, roundTrip(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(50 * time.Millisecond)
+			return sharedAnswer(req, http.StatusOK, ""), nil
+		}), "a", "b")
+		var fired, ended atomic.Int64
+		tr := contractNew(t, hedgerow.Config{
+			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+					<-req.Context().Done()
+					return nil, context.Cause(req.Context())
+				}
+				return next.RoundTrip(req)
+			}),
+			Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1, BudgetPercent: 1},
+			Hooks: hedgerow.Hooks{
+				HedgeFired:  func(context.Context, hedgerow.HedgeEvent) { fired.Add(1) },
+				AttemptDone: func(context.Context, hedgerow.AttemptEvent) { ended.Add(1) },
+			},
+		})
+		const calls = 5
+		for range calls {
+			resp, err := tr.RoundTrip(contractGet(t.Context(), t, contractURL))
+			require.NoError(t, err)
+			contractRead(t, resp)
+			synctest.Wait()
+		}
+		s := tr.Stats().Total
+		require.Zero(t, s.Skipped)
+		// The first hedge was sent, as far as could be told then: no call had reached the pool when it was made, or none at all.
+		require.EqualValues(t, fired.Load(), s.Hedges)
+		require.Equal(t, calls+fired.Load(), ended.Load())
+		require.LessOrEqual(t, fired.Load(), int64(1))
+	})
+}
+
+// TestNumbersOfHedgesFromBetween has a layer answer two hedges by itself. Each attempt has a number of its own.
+func TestNumbersOfHedgesFromBetween(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, next := betweenPool(t, roundTrip(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return sharedAnswer(req, http.StatusOK, ""), nil
+		}), "a", "b")
+		numbers := make(chan int, 3)
+		tr := contractNew(t, hedgerow.Config{
+			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+					time.Sleep(300 * time.Millisecond)
+					return sharedAnswer(req, http.StatusInternalServerError, ""), nil
+				}
+				return next.RoundTrip(req)
+			}),
+			Hedge: hedgerow.HedgeConfig{Delay: 100 * time.Millisecond, MaxHedges: 2, EstimatedRPS: 100},
+			Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) { numbers <- e.Attempt.Number }},
+		})
+		resp, err := tr.RoundTrip(contractGet(t.Context(), t, contractURL))
+		require.NoError(t, err)
+		contractRead(t, resp)
+		require.ElementsMatch(t, []int{0, 1, 2}, []int{<-numbers, <-numbers, <-numbers})
+	})
 }

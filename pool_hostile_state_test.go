@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,7 @@ func TestPoolHostileJoinedDialErrorMayHaveBeenSent(t *testing.T) {
 	}{
 		"dial":         {dial, 2},
 		"wrapped dial": {fmt.Errorf("base: %w", dial), 2},
+		"of a client":  {&url.Error{Op: "Get", URL: "http://next.test/", Err: dial}, 1},
 		"joined":       {errors.Join(errors.New("primary region: reset after the write"), dial), 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -306,6 +306,39 @@ func TestPoolHostileTrailerOfCredentialStaysInAttempt(t *testing.T) {
 	base.Check(t)
 }
 
+// A trailer of the caller's gets its value at the end of the body, also where a CredentialFunc could have changed it.
+func TestPoolHostileLateTrailerPassesACredential(t *testing.T) {
+	t.Parallel()
+	p := pspecPool(t, hedgerow.PoolConfig{Resources: []hedgerow.Resource{
+		{ID: "a", Credential: hedgerow.CredentialFunc(func(r *http.Request) error {
+			r.Header.Set("Authorization", "Bearer "+poolHostSecret)
+			return nil
+		})},
+	}})
+	var got http.Header
+	rt := p.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, req.Body)
+		got = req.Trailer.Clone()
+		return sharedAnswer(req, http.StatusOK, ""), errors.Join(err, req.Body.Close())
+	}))
+	req := contractGet(t.Context(), t, pspecURL)
+	trailer := http.Header{"Sum": nil}
+	req.Trailer = trailer
+	req.Body = &contractBody{src: io.MultiReader(strings.NewReader("payload"), late(func() { trailer.Set("Sum", "42") }))}
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	contractRead(t, resp)
+	require.Equal(t, http.Header{"Sum": {"42"}}, got)
+}
+
+// late is an empty reader that calls itself at its end.
+type late func()
+
+func (f late) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
+}
+
 func TestPoolHostileProxyUserIsMasked(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -378,5 +379,48 @@ func TestSecretInAURLOfALocation(t *testing.T) {
 		require.NoError(t, err)
 		contractRead(t, resp)
 		require.Equal(t, want, resp.Header.Get("Location"), to)
+	}
+}
+
+// TestSecretInAPanicOfAHedge has the base panic with the URL, in which the key is. A hook sees that as the hedge's error.
+func TestSecretInAPanicOfAHedge(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		panics func(*http.Request)
+		told   string
+	}{
+		"with the URL": {func(req *http.Request) { panic("cannot send to " + req.URL.String()) }, "panicked: string"},
+		"by a bug":     {func(req *http.Request) { req.Header["X"][0] = "" }, "index out of range"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://api.test"}, Resources: []hedgerow.Resource{
+					{ID: "a", Credential: hedgerow.QueryKey("key", "secret-A")}, {ID: "b", Credential: hedgerow.QueryKey("key", "secret-B")},
+				}})
+				errs := make(chan error, 1)
+				tr := contractNew(t, hedgerow.Config{
+					Base: pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+						if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+							tt.panics(req)
+						}
+						time.Sleep(time.Second)
+						return sharedAnswer(req, http.StatusOK, ""), nil
+					})),
+					Hedge: hedgerow.HedgeConfig{MaxHedges: 1},
+					Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
+						if e.Err != nil {
+							errs <- e.Err
+						}
+					}},
+				})
+				resp, err := tr.RoundTrip(contractGet(t.Context(), t, contractURL))
+				require.NoError(t, err)
+				contractRead(t, resp)
+				told := <-errs
+				require.ErrorContains(t, told, tt.told)
+				require.NotContains(t, told.Error(), "secret")
+			})
+		})
 	}
 }

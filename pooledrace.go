@@ -76,7 +76,7 @@ func (r *race) bypassed(a *attempt) {
 		return
 	}
 	if f != nil {
-		f.skip()
+		a.number.Store(f.skip())
 	}
 	a.announce(a.id())
 }

@@ -273,7 +273,8 @@ func (r *race) runAttempt(a *attempt, first func()) {
 			return
 		default:
 			r.dispose(a)
-			a.err = panicError(v)
+			_, pooled := r.shared.Load().of(a)
+			a.err = panicError(v, pooled)
 		}
 		r.arrive(a)
 	}()
@@ -284,9 +285,6 @@ func (r *race) runAttempt(a *attempt, first func()) {
 	if a.hedge && r.over.Load() { // meanwhile
 		closeRequest(a.req)
 		a.err = ErrSuperseded
-		if !a.placed {
-			r.ep.budget.refund(time.Now())
-		}
 	} else {
 		a.run(r.t.base)
 	}

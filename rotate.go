@@ -182,7 +182,16 @@ func (w *walk) acquire() (*slot, refusal) {
 // try picks once. Without a slot it returns what there is to wait for.
 func (w *walk) try(wish *wish) (s *slot, pl plan, changed <-chan struct{}) {
 	p := w.p
-	defer p.deliver() // not under the lock
+	told := false
+	defer func() { // not under the lock; a hook may end the goroutine
+		if !told && s != nil {
+			p.release(s)
+		}
+	}()
+	defer func() {
+		p.deliver()
+		told = true
+	}()
 	w.policy(func() { // a Selector
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -175,6 +177,9 @@ func (a *try) send() {
 	}
 	if err == nil {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
+		if maps.EqualFunc(a.req.Trailer, w.req.Trailer, slices.Equal) {
+			a.req.Trailer = w.req.Trailer // the values may come while the body is read
+		}
 	}
 	if err != nil {
 		a.fail(err)
