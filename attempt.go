@@ -99,6 +99,8 @@ func (a *attempt) mayRepeat() bool { return a.declared }
 
 func (a *attempt) request() *http.Request { return a.req }
 
+func (a *attempt) race() (*attempt, int) { return a, 0 }
+
 // begin gives the attempt its context, a child of the call's.
 func (a *attempt) begin(ctx context.Context) {
 	a.Context, a.cancel = context.WithCancelCause(ctx)

@@ -31,7 +31,8 @@ type BreakerConfig struct {
 	// MinSamples is the number of outcomes in the window below which a closed circuit stays closed whatever the share
 	// of failures; zero: 20. It does not apply to a half-open circuit, which decides by HalfOpenTrials.
 	MinSamples int
-	// Window is the rotation of the outcomes: those of the last one to two of it count; zero: 30s.
+	// Window is the rotation of the outcomes: those of the last one to two of it count; zero: 30s. So where calls come at a
+	// steady rate and all fail from now on, it takes half a Window to a whole one until half of what counts are failures.
 	Window time.Duration
 	// Cooldown is how long a circuit stays open before it turns half-open; zero: 30s.
 	Cooldown time.Duration

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/hedgerow-go/hedgerow"
 )
@@ -52,6 +53,51 @@ func ExampleNewPool() {
 	// server with Bearer good <nil>
 	// first cooling 1 status 429
 	// second healthy 1
+}
+
+// An upstream that answers 502, 503 or 504 is as eligible as ever, and one that does so at once is a favourite of most strategies.
+// Here such answers count as transport failures: for a while that grows the others are preferred, but the last one is always tried.
+func ExamplePool_Report() {
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer failing.Close()
+	working := limited("working")
+	defer working.Close()
+
+	var upstreams *hedgerow.Pool
+	upstreams, err := hedgerow.NewPool(hedgerow.PoolConfig{
+		Hosts: []string{"http://service.test"},
+		Resources: []hedgerow.Resource{
+			{ID: "first", Upstream: failing.URL},
+			{ID: "second", Upstream: working.URL},
+		},
+		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Response != nil && o.Response.StatusCode >= http.StatusBadGateway {
+				_ = upstreams.Report(o.Attempt.Resource, "", hedgerow.Verdict{Action: hedgerow.ActionRetry})
+			}
+			return hedgerow.Verdict{} // the default one
+		},
+		FailureBackoff: 30 * time.Second, // the default begins with a second
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: upstreams.Wrap(http.DefaultTransport)}
+	defer client.CloseIdleConnections()
+
+	for range 10 {
+		if _, err := fetch(client, context.Background(), "http://service.test/"); err != nil {
+			fmt.Println(err)
+		}
+	}
+	for _, s := range upstreams.Snapshot() {
+		fmt.Println(s.ID, s.State, s.Attempts, s.ConsecutiveFailures)
+	}
+	// Output:
+	// first healthy 1 1
+	// second healthy 10 0
 }
 
 // Two keys that work on two upstreams: each pair is a resource, and the pairs of one key are a group. The refusal of a key rests

@@ -58,8 +58,8 @@ type PoolConfig struct {
 	// MaxAttempts bounds the attempts of one call over all resources; zero: every resource once, at least 3, at most 10.
 	// Beneath a Transport a hedge is a call of its own.
 	MaxAttempts int
-	// RetryDelay is the pause before the same resource is tried again, times U(0.5, 1.5), and the spread of the waiters
-	// for one cooldown; zero: 500ms; negative: none.
+	// RetryDelay is the pause before the same resource is tried again, times U(0.5, 1.5), and the time over which those are
+	// spread that have waited for the end of one cooldown; zero: 500ms; negative: none.
 	RetryDelay time.Duration
 	// Wait is the longest total time that a call waits for a resource; zero: it is refused at once. [Call].Wait overrides it. A
 	// call whose attempts have all been refused waits no more: see MaxAttempts.
@@ -88,7 +88,9 @@ type PoolConfig struct {
 	// ForceSoonest sends to the cooling resource due soonest, never to a disabled one, when nothing is eligible; default
 	// false.
 	ForceSoonest bool
-	// Synthetic429 answers with a 429 in place of an [*ExhaustedError]; default false.
+	// Synthetic429 answers with a 429 in place of an [*ExhaustedError]; default false. Its body is JSON,
+	// {"error":{"message":...,"type":"pool_exhausted"}}, and its Retry-After says in how many seconds the first resource is due,
+	// if that is known. To a Transport above it is push-back if something of the call was sent.
 	Synthetic429 bool
 
 	// Classifier turns outcomes into verdicts; nil: [DefaultClassifier], which is also asked when it has no opinion. A

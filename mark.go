@@ -16,6 +16,7 @@ type marked interface {
 	id() Attempt
 	mayRepeat() bool // the call may be sent more than once, whatever its method
 	request() *http.Request
+	race() (a *attempt, pools int) // the Transport's attempt, nil if there is none, and how many pools there are from there
 }
 
 // markFrom returns what the context of an attempt carries, nil if ctx is of none.
@@ -85,7 +86,7 @@ type flight struct {
 
 // A note is what a pool says of an attempt of a Transport. The pool writes it while the attempt runs.
 type note struct {
-	using    *member       // carries the attempt now
+	using    [2]*member    // carry the attempt now, in the outermost pool and in the one beneath that
 	sent     Attempt       // the latest send
 	sentAt   time.Time     // of it; zero: none yet
 	done     *AttemptEvent // how that ended, if the pool went on from there; nil: it is in flight, or was the attempt's
@@ -151,8 +152,10 @@ func (a *attempt) others() []*member {
 	defer f.mu.Unlock()
 	var used []*member
 	for _, n := range f.notes {
-		if n != a.note && n.using != nil && !slices.Contains(used, n.using) {
-			used = append(used, n.using)
+		for _, m := range n.using {
+			if n != a.note && m != nil && !slices.Contains(used, m) {
+				used = append(used, m)
+			}
 		}
 	}
 	return used

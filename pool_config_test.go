@@ -308,6 +308,8 @@ func TestExhaustedErrorAnswersForItsCause(t *testing.T) {
 	for i := range 12 {
 		err.Resources = append(err.Resources, hedgerow.ResourceStatus{ID: string(rune('a' + i)), State: hedgerow.ResourceDisabled})
 	}
+	err.Resources[0].Reason = "status 401"
+	require.Contains(t, err.Error(), `("a" disabled: status 401, "b" disabled,`)
 	require.Contains(t, err.Error(), `"h" disabled, and 4 more)`)
 	require.NotContains(t, err.Error(), `"i"`)
 }

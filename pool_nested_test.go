@@ -1,9 +1,11 @@
 package hedgerow_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -93,5 +95,60 @@ func TestOutcomeReplayable(t *testing.T) {
 		require.NoError(t, err)
 		contractRead(t, resp)
 		require.Equal(t, []bool{tt.want}, replayable, "%+v", tt)
+	}
+}
+
+// TestHedgeOverNestedPools has the upstream that the primary is on hang. The hedge takes another key, and another upstream if there
+// is one with a place; it does not wait for one.
+func TestHedgeOverNestedPools(t *testing.T) {
+	t.Parallel()
+	east := hedgerow.Resource{ID: "east", Upstream: "http://east.test", MaxInFlight: 1}
+	west := hedgerow.Resource{ID: "west", Upstream: "http://west.test"}
+	shared := east
+	shared.MaxInFlight = 0
+	for name, tt := range map[string]struct {
+		upstreams []hedgerow.Resource
+		sends     []string
+		after     time.Duration
+	}{
+		"another upstream": {[]hedgerow.Resource{shared, west}, []string{"east.test A", "west.test B"}, contractDelay},
+		"the only one":     {[]hedgerow.Resource{shared}, []string{"east.test A", "east.test B"}, contractDelay},
+		"no place":         {[]hedgerow.Resource{east}, []string{"east.test A"}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				hosts := []string{"http://api.test"}
+				upstreams := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Strategy: hedgerow.PrimaryBackup, Resources: tt.upstreams, Wait: time.Minute})
+				keys := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Strategy: hedgerow.PrimaryBackup, Resources: pspecKeys(2)})
+				sends := make(chan string, 2)
+				tr := contractNew(t, hedgerow.Config{Base: keys.Wrap(upstreams.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					key := pspecKey(req.Header)
+					sends <- req.URL.Host + " " + key
+					if key == "A" {
+						select {
+						case <-time.After(time.Second):
+						case <-req.Context().Done():
+							return nil, context.Cause(req.Context())
+						}
+					}
+					return sharedAnswer(req, http.StatusOK, ""), nil
+				})))})
+				start := time.Now()
+				resp, err := tr.RoundTrip(contractGet(t.Context(), t, "http://api.test/"))
+				require.NoError(t, err)
+				contractRead(t, resp)
+				require.Equal(t, tt.after, time.Since(start))
+				require.Len(t, sends, len(tt.sends))
+				for _, want := range tt.sends {
+					require.Equal(t, want, <-sends)
+				}
+				synctest.Wait()
+				require.Zero(t, keys.Stats().InFlight+upstreams.Stats().InFlight)
+				for _, s := range keys.Snapshot() {
+					require.Zero(t, s.ConsecutiveFailures)
+				}
+			})
+		})
 	}
 }

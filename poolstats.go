@@ -337,6 +337,8 @@ func (r *ResourceStatus) why() string {
 	switch {
 	case r.State == ResourceCooling:
 		return "cooling until " + r.Until.Format(time.RFC3339)
+	case r.State != ResourceHealthy && r.Reason != "":
+		return r.State.String() + ": " + r.Reason
 	case r.State != ResourceHealthy:
 		return r.State.String()
 	case r.MaxInFlight > 0 && r.InFlight >= r.MaxInFlight:

@@ -17,6 +17,9 @@ type walk struct {
 	above marked   // the attempt above; nil: there is none
 	outer *attempt // it, if it is a Transport's; nil: it is a pool's, or there is none
 
+	racing *attempt // the Transport's attempt, also above other pools; nil: there is none
+	depth  int      // of the pool among those beneath it; 0: the outermost
+
 	stopped    <-chan struct{} // the request's Cancel
 	key        string          // scope key
 	replayable bool            // may be sent more than once
@@ -86,6 +89,9 @@ func (w *walk) open() error {
 	if w.outer, _ = w.above.(*attempt); w.outer != nil {
 		w.outer.enter()
 	}
+	if w.above != nil {
+		w.racing, w.depth = w.above.race()
+	}
 	if err := checkLocal(w.req); err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func (w *walk) open() error {
 	w.replayable = replayableRequest(w.req) || w.opts.Idempotent || w.above != nil && w.above.mayRepeat()
 	w.rewindable = !hasBody(w.req) || w.req.GetBody != nil
 	switch {
-	case w.isHedge() || w.opts.Wait < 0:
+	case w.racing != nil && w.racing.hedge || w.opts.Wait < 0:
 	case w.opts.Wait > 0:
 		w.waiting = w.opts.Wait
 	default:
@@ -111,13 +117,21 @@ func (w *walk) open() error {
 	return nil
 }
 
-// isHedge reports whether the call is a hedge, which takes no resource that its call uses, and never waits.
+// isHedge reports whether the call is a hedge, which takes no resource that its call uses, and never waits. In a pool beneath
+// another one it takes the like only if there is no other: it counts as sent by then.
 func (w *walk) isHedge() bool { return w.outer != nil && w.outer.hedge }
 
 // tell tells the Transport above something of the attempt.
 func (w *walk) tell(change func(*note)) {
 	if w.outer != nil {
 		w.outer.tell(change)
+	}
+}
+
+// uses tells the other attempts of the call what this one uses.
+func (w *walk) uses(m *member) {
+	if w.racing != nil && w.depth < len(w.racing.note.using) {
+		w.racing.tell(func(n *note) { n.using[w.depth] = m })
 	}
 }
 
@@ -147,8 +161,8 @@ func (w *walk) acquire() (*slot, refusal) {
 		req: w.req, key: w.key, replayable: w.replayable && w.rewindable, repeatable: w.rewindable,
 		tried: w.tried, hedge: w.isHedge(),
 	}
-	if w.outer != nil {
-		wish.others = w.outer.others()
+	if w.racing != nil {
+		wish.others = w.racing.others()
 	}
 	if w.attempts == 0 {
 		wish.room = &w.firstSlot
@@ -202,7 +216,7 @@ func (w *walk) try(wish *wish) (s *slot, pl plan, changed <-chan struct{}) {
 		}
 		if m != nil {
 			s = p.takeLocked(m, now, wish)
-			w.tell(func(n *note) { n.using = m })
+			w.uses(m)
 			return
 		}
 		if w.waiting > 0 && !wish.untried && wish.began.IsZero() {

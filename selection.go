@@ -13,7 +13,8 @@ type Strategy int
 
 const (
 	// RoundRobin picks the one with the fewest attempts in flight, of these the least recently used, then by pool order. An
-	// attempt that a hedge on another resource has beaten counts as in flight for a while longer.
+	// attempt that a hedge on another resource has beaten counts as in flight for a while longer. As with LeastLatency, an
+	// upstream that fails at once with a response is a favourite: see the example of [Pool.Report].
 	RoundRobin Strategy = iota
 	// PrimaryBackup picks the first in pool order.
 	PrimaryBackup

@@ -53,6 +53,8 @@ func (a *try) mayRepeat() bool { return a.walk.replayable }
 
 func (a *try) request() *http.Request { return &a.req }
 
+func (a *try) race() (*attempt, int) { return a.walk.racing, a.walk.depth + 1 }
+
 // unsent reports whether the attempt has failed before anything was sent, or not been sent yet.
 func (a *try) unsent() bool { return a.sent.IsZero() }
 

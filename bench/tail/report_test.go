@@ -231,8 +231,8 @@ pictures, the results as JSON and the table of the README are written by
 make tail
 ` + "```" + `
 
-in some seven minutes, and come out the same every time, but for failsafe-go's rows of fan-out, which vary by
-less than one in a hundred. The figures of one seed are compared with the committed ones by
+in some seven minutes on an idle machine with two processors, and come out the same every time, but for failsafe-go's
+rows of fan-out, which vary by less than one in a hundred. The figures of one seed are compared with the committed ones by
 ` + "`go test ./tail`" + ` in ` + "`bench`" + `, in less than a minute; the documentation of that package says how the simulation works. It
 simulates latency, not load: an attempt does not slow down others.
 
