@@ -31,7 +31,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-12s %s\n", $$1, $$2 }'
 
 .PHONY: all
-all: fmt-check vet fix-check lint generate api test fuzz ## Every check that CI makes
+all: fmt-check vet fix-check lint generate api test fuzz ## Every check that CI makes, but versions and apidiff
 
 .PHONY: test
 test: ## Tests: race detector and shuffled, then once more on 1 and 4 processors without it

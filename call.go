@@ -47,13 +47,14 @@ type CallInfo struct {
 
 // An Attempt identifies one send through the base transport on behalf of a call.
 type Attempt struct {
-	// Number counts the attempts of the call; 0 is the primary.
+	// Number counts the attempts of the call; 0 is the primary. Beneath a pool that is beneath another pool it may repeat.
 	Number int
 	// Kind says why the attempt was started.
 	Kind AttemptKind
 	// Endpoint is the name of the call's endpoint; "" for unmatched calls.
 	Endpoint string
-	// Pool and Resource name what carries the attempt; both are "" without a pool.
+	// Pool and Resource name what carries the attempt; both are "" without a pool. Of nested pools it is the nearest to who asks
+	// by [AttemptFromContext], and the outermost for hooks and [CallInfo].
 	Pool, Resource string
 }
 

@@ -14,7 +14,8 @@ type Hooks struct {
 	// HedgeFired is called when a hedge is really sent, after every gate and just before; default nil. A call that is decided while
 	// it runs has that hedge in its counts, ended as superseded.
 	HedgeFired func(context.Context, HedgeEvent)
-	// HedgeSkipped is called when a call is refused a hedge, or a further one, once per call and reason; default nil.
+	// HedgeSkipped is called when a call is refused a hedge, or a further one, once per call and reason; also for each call
+	// that can never be hedged, such as a plain POST; default nil.
 	HedgeSkipped func(context.Context, SkipEvent)
 	// CircuitChange is called once per transition of a circuit; default nil.
 	CircuitChange func(CircuitEvent)

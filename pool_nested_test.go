@@ -108,12 +108,16 @@ func TestHedgeOverNestedPools(t *testing.T) {
 	shared.MaxInFlight = 0
 	for name, tt := range map[string]struct {
 		upstreams []hedgerow.Resource
+		resting   string
 		sends     []string
 		after     time.Duration
 	}{
-		"another upstream": {[]hedgerow.Resource{shared, west}, []string{"east.test A", "west.test B"}, contractDelay},
-		"the only one":     {[]hedgerow.Resource{shared}, []string{"east.test A", "east.test B"}, contractDelay},
-		"no place":         {[]hedgerow.Resource{east}, []string{"east.test A"}, time.Second},
+		"another upstream": {[]hedgerow.Resource{shared, west}, "", []string{"east.test A", "west.test B"}, contractDelay},
+		"the only one":     {[]hedgerow.Resource{shared}, "", []string{"east.test A", "east.test B"}, contractDelay},
+		"no place":         {[]hedgerow.Resource{east}, "", []string{"east.test A"}, time.Second},
+		"another that rests after failures": {
+			[]hedgerow.Resource{shared, west}, "west", []string{"east.test A", "east.test B"}, contractDelay,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,6 +125,9 @@ func TestHedgeOverNestedPools(t *testing.T) {
 				hosts := []string{"http://api.test"}
 				upstreams := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Strategy: hedgerow.PrimaryBackup, Resources: tt.upstreams, Wait: time.Minute})
 				keys := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Strategy: hedgerow.PrimaryBackup, Resources: pspecKeys(2)})
+				if tt.resting != "" {
+					require.NoError(t, upstreams.Report(tt.resting, "", hedgerow.Verdict{Action: hedgerow.ActionRetry}))
+				}
 				sends := make(chan string, 2)
 				tr := contractNew(t, hedgerow.Config{Base: keys.Wrap(upstreams.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
 					key := pspecKey(req.Header)

@@ -282,7 +282,8 @@ type ExhaustedError struct {
 	Attempts int
 	// LastStatus is the status of the last response, which was too large to be kept; 0: none came.
 	LastStatus int
-	// NextAvailable is when the first resource is due; zero: not known, because all are disabled or at their cap.
+	// NextAvailable is when the first resource is due; zero: not known, because all are disabled or at their cap, or not asked,
+	// because the call may make no further attempt.
 	NextAvailable time.Time
 	// Err is the error of the last attempt, or says what a sibling's verdict said.
 	Err error

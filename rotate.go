@@ -159,7 +159,7 @@ type refusal struct {
 func (w *walk) acquire() (*slot, refusal) {
 	wish := wish{
 		req: w.req, key: w.key, replayable: w.replayable && w.rewindable, repeatable: w.rewindable,
-		tried: w.tried, hedge: w.isHedge(),
+		tried: w.tried, hedge: w.isHedge(), beneath: w.depth > 0,
 	}
 	if w.racing != nil {
 		wish.others = w.racing.others()

@@ -62,7 +62,8 @@ type wish struct {
 	tried      []*member // resources that come after the others
 	untried    bool      // only those not tried
 	hedge      bool      // takes none that others use, that rests, or that would be a probe
-	others     []*member // what other attempts of the call use
+	others     []*member // what other attempts of the call use; they come last as well
+	beneath    bool      // beneath another pool: what others use is better than what rests
 
 	// Waiters do not all start at the instant at which a cooldown ends: each has its share of the spread.
 	began, end time.Time // of the wait; zero: the call has not waited
@@ -90,10 +91,11 @@ func (p *Pool) takeLocked(m *member, now time.Time, w *wish) *slot {
 }
 
 // pickLocked offers the best class of the eligible resources to the strategy. Better are resources not tried before those
-// tried, then those that do not rest after failures, then those of a lower tier. mu must be held.
+// tried, then those that do not rest after failures, then those that no other attempt uses, then those of a lower tier. mu must
+// be held.
 func (p *Pool) pickLocked(now time.Time, w *wish) *member {
 	p.offered = p.offered[:0]
-	best := class{tried: true, resting: true, tier: int(^uint(0) >> 1)}
+	best := class{tried: true, resting: true, shared: true, tier: int(^uint(0) >> 1)}
 	simple := !w.hedge && w.began.IsZero() && len(p.drains) == 0
 	again := len(w.tried)+len(w.others) > 0
 	for _, m := range p.members {
@@ -103,7 +105,10 @@ func (p *Pool) pickLocked(now time.Time, w *wish) *member {
 		if (!simple || !m.plain()) && !p.eligibleLocked(m, now, w) {
 			continue
 		}
-		c := class{tried: again && w.used(m), resting: !m.rest.IsZero() && m.rest.After(now), tier: m.tier}
+		c := class{resting: !m.rest.IsZero() && m.rest.After(now), tier: m.tier}
+		if again {
+			c.tried, c.shared = w.used(m)
+		}
 		if c != best {
 			if c.tried && w.untried || c.resting && w.hedge || best.before(c) {
 				continue
@@ -126,15 +131,19 @@ func (p *Pool) pickLocked(now time.Time, w *wish) *member {
 	return p.chooseLocked(now)
 }
 
-// used reports whether the call has tried m, or is trying it.
-func (w *wish) used(m *member) bool {
-	return slices.Contains(w.tried, m) || slices.Contains(w.others, m)
+// used reports whether the call has tried m, or is trying it; beneath another pool, whether it is only trying it.
+func (w *wish) used(m *member) (tried, shared bool) {
+	tried, shared = slices.Contains(w.tried, m), slices.Contains(w.others, m)
+	if !w.beneath {
+		return tried || shared, false
+	}
+	return tried, shared
 }
 
 // A class orders what is offered.
 type class struct {
-	tried, resting bool
-	tier           int
+	tried, resting, shared bool
+	tier                   int
 }
 
 func (c class) before(d class) bool {
@@ -143,6 +152,8 @@ func (c class) before(d class) bool {
 		return !c.tried
 	case c.resting != d.resting:
 		return !c.resting
+	case c.shared != d.shared:
+		return !c.shared
 	}
 	return c.tier < d.tier
 }

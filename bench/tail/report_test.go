@@ -151,7 +151,7 @@ ten calls to save up for the next, and a third of the stragglers comes in that t
 stragglers without a hedge, even if it were known beforehand which calls those are, and p99 is one of them. So no policy
 with this bound comes near 15 ms. The oracle reaches 41 ms by saving its hedges for the longest ones; hedgerow knows the
 distribution from 30 to 60 calls only. A greater share of hedges
-fills the bucket faster, but it still holds one, so that with the load of failsafe-go p99 is 48 ms. That is ahead because nothing
+fills the bucket faster, but it still holds one, so that with the load of failsafe-go p99 is 48 ms. failsafe-go is ahead because nothing
 bounds it here: it adds 75 % and more in the worst ten seconds.`,
 		"outage-slow": `A hedge in this outage is as slow as its primary. The static delays and the oracle of the whole run are ahead by
 hedging half of the calls of the outage, which is what a budget is there to prevent. The bounded oracle does best with a
