@@ -41,17 +41,17 @@ type attempt struct {
 	ended time.Duration // from the start of the call
 	body  responseBody  // around resp.Body, which it closes once
 
-	number     atomic.Int32
-	hedge      bool // else it is the primary
-	declared   bool // the call may be sent more than once, whatever its method
-	placed     bool // a hedge: it was counted; the primary: a pool has passed it on; does not change once the race is over
-	acceptable bool // it may win while others are in flight
+	number     atomic.Int32 // layers may ask for it when it changes: see [race.bypassed]
+	hedge      bool         // else it is the primary
+	declared   bool         // the call may be sent more than once, whatever its method
+	placed     bool         // a hedge: it was counted; the primary: a pool has passed it on; does not change once the race is over
+	acceptable bool         // it may win while others are in flight
 	failure    failure
 	broken     bool          // the response body failed before its first byte
 	badBody    bool          // the request body could not be read, which says nothing of the host
 	delivered  bool          // the race has the outcome
 	announce   func(Attempt) // tells the hooks of a hedge that is sent
-	discarded  bool          // discard runs, or has
+	discarded  bool          // the primary: conclude has begun to discard it
 	peeking    atomic.Bool   // body is being read for its first byte
 }
 

@@ -114,14 +114,14 @@ func bodiless(resp *http.Response) bool {
 	return t.Size() == 0 && strings.HasPrefix(t.PkgPath(), "net/http")
 }
 
-// declaredEmpty reports whether resp says that it has no content. A zero ContentLength says nothing by itself: who makes a
-// response by hand may have forgotten it.
+// declaredEmpty reports whether resp says that it has no content, and no trailers, which come at the end. A zero ContentLength
+// says nothing by itself: who makes a response by hand may have forgotten it.
 func declaredEmpty(resp *http.Response, method string) bool {
 	switch {
 	case method == http.MethodHead, resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
 		return true
 	}
-	return resp.ContentLength == 0 && len(resp.Header["Content-Length"]) > 0 && len(resp.Trailer) == 0 // which come at the end
+	return resp.ContentLength == 0 && len(resp.Header["Content-Length"]) > 0 && len(resp.Trailer) == 0
 }
 
 // An emptyBody is the body of a response that is declared empty and comes from a base that nothing is known of. Callers

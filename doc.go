@@ -16,8 +16,8 @@
 //     a third: the first acceptable response wins. GET, HEAD, OPTIONS and TRACE may, and so may calls with an
 //     Idempotency-Key or X-Idempotency-Key header, and what [EndpointConfig] or [Call] declares Idempotent.
 //  2. What an endpoint is slow against is learned: no hedge delay has to be set. See [HedgeConfig].
-//  3. Over any span hedges never exceed a share of the calls, 10 % by default, and what two seconds of them earn, at least one, at any
-//     rate and in any outage.
+//  3. Over any span hedges never exceed a share of the calls, 10 % by default, and what two seconds of them earn, at
+//     least one, at any rate and in any outage.
 //  4. No hedge goes to a host or an endpoint that fails: see [BreakerConfig]; nor to a host that has asked for less by
 //     a 429, or by a 503 that says for how long.
 //

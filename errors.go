@@ -37,7 +37,6 @@ var (
 	errNoOutcome  = errors.New("hedgerow: base RoundTripper returned neither a response nor an error")
 	errBodyShared = errors.New("hedgerow: Request.GetBody returned the body that another attempt is sending")
 	errBodyClosed = errors.New("hedgerow: read of a request body after Close")
-	errBodyRead   = errors.New("hedgerow: read of a response body after Close")
 	errBodyPanic  = errors.New("hedgerow: response body panicked")
 	errBystander  = errors.New("hedgerow: connection closed by the end of another attempt")
 	errGoexit     = errors.New("hedgerow: attempt ended by runtime.Goexit in the base RoundTripper")

@@ -55,8 +55,9 @@ func ExampleNewPool() {
 	// second healthy 1
 }
 
-// An upstream that answers 502, 503 or 504 is as eligible as ever, and one that does so at once is a favourite of most strategies.
-// Here such answers count as transport failures: for a while that grows the others are preferred, but the last one is always tried.
+// An upstream that answers 502 or 504, or 503 without a hint, is as eligible as ever, and one that does so at once is a favourite
+// of most strategies. Here such answers count as transport failures: for a while that grows the others are preferred, but the last
+// one is always tried.
 func ExamplePool_Report() {
 	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)

@@ -145,6 +145,7 @@ func (a *try) releaseSlot() {
 
 func (a *try) freeSlot() { a.walk.p.release(a.slot) }
 
+// release frees a slot, once.
 func (p *Pool) release(s *slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -149,7 +149,9 @@ func TestGoexitInAttemptDone(t *testing.T) {
 		refusal.onRead = func() {
 			reading++ // not at once, or the race detector says so
 			time.Sleep(time.Millisecond)
-			require.Equal(t, 1, reading)
+			if reading != 1 {
+				t.Error("read twice at once")
+			}
 			reading--
 		}
 		tr := contractNew(t, hedgerow.Config{

@@ -2,6 +2,7 @@ package hedgerow
 
 import (
 	"io"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -40,10 +41,11 @@ func (b *keptBody) readAhead() {
 		if err == nil && empty == maxEmptyReads {
 			err = io.ErrNoProgress
 		}
-		if stop := b.add(p[:n], err); err != nil {
+		stop := b.add(p[:n], err)
+		if err != nil {
 			closeQuietly(b.body)
-			return
-		} else if stop {
+		}
+		if err != nil || stop {
 			return
 		}
 	}
@@ -101,7 +103,7 @@ func (b *keptBody) take(p []byte) (n int, err error, ok bool) {
 	b.stop = true
 	switch {
 	case b.closed:
-		return 0, errBodyRead, true
+		return 0, http.ErrBodyReadAfterClose, true
 	case len(b.data) > 0:
 		n = copy(p, b.data)
 		b.data = b.data[n:]

@@ -82,8 +82,8 @@ type PoolConfig struct {
 	// KeepSiblings leaves the other attempts on a resource alone that cools or is disabled; default false.
 	KeepSiblings bool
 
-	// RetryBudgetPercent bounds the repeats after a retry verdict to this share of the calls, in (0, 100], plus ten or two
-	// seconds' worth; zero: 20; negative: no limit.
+	// RetryBudgetPercent bounds the repeats after a retry verdict to this share of the calls, in (0, 100], plus ten, or what
+	// two seconds of calls earn if that is more; zero: 20; negative: no limit.
 	RetryBudgetPercent float64
 	// ForceSoonest sends to the cooling resource due soonest, never to a disabled one, when nothing is eligible; default
 	// false.

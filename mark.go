@@ -44,7 +44,7 @@ func inherited(req *http.Request) (above marked, opts *Call) {
 // elsewhere, to a path with more or less in front; the method and the rest of the path stay.
 func sameCall(of, req *http.Request) bool {
 	if of.URL == nil || req.URL == nil || methodOf(of) != methodOf(req) {
-		return of == req
+		return false
 	}
 	a, b := pathOf(of.URL), pathOf(req.URL)
 	return strings.HasSuffix(a, b) || strings.HasSuffix(b, a)

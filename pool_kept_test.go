@@ -41,7 +41,7 @@ func TestSlowRefusalOutlivesItsWait(t *testing.T) {
 	}
 	disables := func(pool *hedgerow.Pool) { time.AfterFunc(100*time.Millisecond, func() { _ = pool.Disable("a") }) }
 	for name, tt := range map[string]refused{
-		"in vain":            {hedgerow.PoolConfig{Wait: time.Second}, http.StatusTooManyRequests, disables},
+		"in vain":            {hedgerow.PoolConfig{Wait: time.Minute}, http.StatusTooManyRequests, disables},
 		"a pause in vain":    {hedgerow.PoolConfig{RetryDelay: time.Second}, http.StatusBadGateway, disables},
 		"then an error":      {hedgerow.PoolConfig{Wait: time.Minute}, http.StatusTooManyRequests, nil},
 		"a pause, an error":  {hedgerow.PoolConfig{RetryDelay: time.Second, MaxAttempts: 2}, http.StatusBadGateway, nil},
@@ -131,7 +131,7 @@ func TestEndlessRefusal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}, Wait: time.Second})
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}, Wait: time.Minute})
 				require.NoError(t, err)
 				var sent atomic.Int64
 				written := make(chan struct{})
@@ -156,6 +156,7 @@ func TestEndlessRefusal(t *testing.T) {
 				require.NoError(t, err)
 				const whole = 64 << 10
 				ahead := sent.Load()
+				require.Positive(t, ahead)
 				require.LessOrEqual(t, ahead, int64(whole/8+1<<10)) // and a little; not more was read ahead
 				p := make([]byte, 8)
 				for k := range ahead + 10 {
@@ -167,6 +168,47 @@ func TestEndlessRefusal(t *testing.T) {
 				_, err = resp.Body.Read(p)
 				require.Error(t, err)
 				<-written
+			})
+		})
+	}
+}
+
+// TestRefusalEndsByItself has a refusal come to its end, and with it its attempt, when the caller has it and does not read yet.
+// Trailers come no sooner than the caller reads the end.
+func TestRefusalEndsByItself(t *testing.T) {
+	t.Parallel()
+	for name, trailer := range map[string]http.Header{"no trailer": nil, "trailer": {"Sum": nil}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}, Wait: time.Minute})
+				require.NoError(t, err)
+				rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					time.AfterFunc(100*time.Millisecond, func() { _ = pool.Disable("a") })
+					resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+					r, w := io.Pipe()
+					go func() { // no AfterFunc, which orders memory
+						time.Sleep(200 * time.Millisecond)
+						_, _ = io.WriteString(w, keptText)
+						_ = w.Close()
+					}()
+					resp.Trailer = trailer.Clone()
+					end := late(func() {
+						if trailer != nil {
+							resp.Trailer.Set("Sum", "42")
+						}
+					})
+					resp.ContentLength, resp.Body = -1, io.NopCloser(io.MultiReader(r, end))
+					return resp, nil
+				}))
+				start := time.Now()
+				resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+				require.NoError(t, err)
+				require.Equal(t, 100*time.Millisecond, time.Since(start))
+				time.Sleep(time.Second)
+				require.Equal(t, trailer, resp.Trailer)
+				require.Equal(t, keptText, contractRead(t, resp))
+				require.Len(t, resp.Trailer.Values("Sum"), len(trailer))
 			})
 		})
 	}

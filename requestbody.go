@@ -64,9 +64,7 @@ func (b *sentBody) take(req *http.Request) {
 // another adds a copy: for a send that follows one which has failed, or to be looked at before. Its turn must be held.
 func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 	switch {
-	case b.ctx.Err() != nil:
-		return nil, context.Cause(b.ctx)
-	case b.final.Load():
+	case b.ctx.Err() != nil, b.final.Load():
 		return nil, b.ended()
 	case b.beside != nil:
 		rc, err = b.beside(get, b.all())

@@ -117,8 +117,8 @@ func (w *walk) open() error {
 	return nil
 }
 
-// isHedge reports whether the call is a hedge, which takes no resource that its call uses, and never waits. In a pool beneath
-// another one it takes the like only if there is no other: it counts as sent by then.
+// isHedge reports whether the call is a hedge that has not been sent yet, which takes no resource that its call uses. Beneath
+// another pool a hedge counts as sent, so there it takes such a resource if there is no other.
 func (w *walk) isHedge() bool { return w.outer != nil && w.outer.hedge }
 
 // tell tells the Transport above something of the attempt.
@@ -197,12 +197,12 @@ func (w *walk) acquire() (*slot, refusal) {
 func (w *walk) try(wish *wish) (s *slot, pl plan, changed <-chan struct{}) {
 	p := w.p
 	told := false
-	defer func() { // not under the lock; a hook may end the goroutine
-		if !told && s != nil {
+	defer func() {
+		if !told && s != nil { // a hook has ended the goroutine
 			p.release(s)
 		}
 	}()
-	defer func() {
+	defer func() { // not under the lock
 		p.deliver()
 		told = true
 	}()

@@ -335,19 +335,19 @@ func (w *walk) replaceLast(a *try) {
 // is larger or slower than what is kept is forgotten.
 func (w *walk) keep() {
 	if a := w.last; a != nil && !a.buffer() {
-		a.cancel(nil)
 		w.last = nil
 	}
 }
 
-// keepMeanwhile is keep during a pause or a wait, after which there may be no further attempt: nothing is forgotten.
+// keepMeanwhile is keep during a pause or a wait, after which there may be no further attempt: nothing is forgotten. A response
+// with trailers is left alone, because they would be set while its reader may look at them.
 func (w *walk) keepMeanwhile() {
-	if a := w.last; a != nil && !bodiless(a.resp) {
+	if a := w.last; a != nil && !bodiless(a.resp) && len(a.resp.Trailer) == 0 {
 		a.readAhead()
 	}
 }
 
-// buffer reads the response, a little and for a short time, and reports whether it has it all.
+// buffer reads the response, a little and for a short time, and reports whether it has it all. If not, the response is closed.
 func (a *try) buffer() bool {
 	if a.resp.Body == nil || a.resp.Body == http.NoBody || a.readAhead().whole() {
 		return true
@@ -361,7 +361,11 @@ func (a *try) readAhead() *keptBody {
 	if k, kept := a.resp.Body.(*keptBody); kept {
 		return k
 	}
-	k := newKeptBody(&responseBody{rc: a.body.rc, peeked: a.body.peeked, cancel: a.release})
+	ended := func(error) { // in the goroutine that reads; unstop is the caller's to use
+		a.freeSlot()
+		a.cancel(nil)
+	}
+	k := newKeptBody(&responseBody{rc: a.body.rc, peeked: a.body.peeked, cancel: ended})
 	a.resp.Body = k
 	a.body = responseBody{rc: k, cancel: a.release}
 	return k

@@ -98,10 +98,9 @@ func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if !w.pool.actsOn(req) {
 		w.pool.count(func(t *poolTotals) { t.PassedThrough++ })
-		if above, _ := inherited(req); above != nil {
-			if a, ok := above.(*attempt); ok {
-				a.carrier.passes(a)
-			}
+		above, _ := inherited(req)
+		if a, ok := above.(*attempt); ok {
+			a.carrier.passes(a)
 		}
 		return w.next.RoundTrip(req)
 	}
