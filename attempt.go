@@ -97,7 +97,7 @@ func (a *attempt) refused() bool {
 
 func (a *attempt) mayRepeat() bool { return a.declared }
 
-func (a *attempt) request() *http.Request { return a.req }
+func (a *attempt) identity() identity { return a.carrier.identity() }
 
 func (a *attempt) race() (*attempt, int) { return a, 0 }
 

@@ -7,7 +7,8 @@ import (
 
 // A Call holds what one call wants that differs from its endpoint's configuration. The zero value wants nothing. It
 // travels in the request's context: see [WithCall]. What a layer beneath sends besides with that context, such as a request for
-// a token, is told by its other method or path: it is a call of its own, to which the Call does not apply.
+// a token, is told by another method or another last segment of its path: it is a call of its own, to which the Call does not
+// apply, and no part of a race.
 type Call struct {
 	// Endpoint is the name of a registered endpoint to use instead of matching the request against the patterns;
 	// default "": match. With a name that is not registered the call fails with [ErrUnknownEndpoint]: the request

@@ -67,9 +67,8 @@ func (r *race) lose(a *attempt) {
 			a.discard()
 		}
 	}()
-	if a.hedge && !a.placed { // nothing was sent of it
-		r.ep.budget.refund(time.Now())
-		return
+	if a.hedge && !a.placed {
+		r.countLate(a)
 	}
 	r.attemptDone(a, false, r.winner != nil && r.winner.acceptable) // else it was cut by its caller
 }
@@ -178,7 +177,7 @@ func (r *race) conclude() (*http.Response, error) {
 	info.Winner = w.who()
 	ended := r.at(w.ended)
 	switch {
-	case !r.hedged:
+	case r.contest == nil || !r.contest.hedged:
 	case w.err != nil && r.gone(): // nobody has won
 	case w == &r.primary:
 		r.count(countPrimaryWins)

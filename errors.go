@@ -37,7 +37,7 @@ var (
 	errNoOutcome  = errors.New("hedgerow: base RoundTripper returned neither a response nor an error")
 	errBodyShared = errors.New("hedgerow: Request.GetBody returned the body that another attempt is sending")
 	errBodyClosed = errors.New("hedgerow: read of a request body after Close")
-	errBodyPanic  = errors.New("hedgerow: response body panicked")
+	errBodyFault  = errors.New("hedgerow: response body panicked, or returned an impossible count")
 	errBystander  = errors.New("hedgerow: connection closed by the end of another attempt")
 	errGoexit     = errors.New("hedgerow: attempt ended by runtime.Goexit in the base RoundTripper")
 )

@@ -255,7 +255,7 @@ func (w *walk) unplaced() bool {
 	if !w.isHedge() || w.sends > 0 {
 		return false
 	}
-	w.tell(func(n *note) { n.unplaced = true })
+	w.tell(func(n *note) { n.unplaced, n.cut = true, w.ctx.Err() != nil })
 	w.closeBody()
 	w.ended = true
 	return true

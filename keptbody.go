@@ -1,7 +1,9 @@
 package hedgerow
 
 import (
+	"context"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -10,12 +12,16 @@ import (
 // keepBytes bounds what is kept of a response that another attempt may replace, until that one has answered.
 const keepBytes = 64 << 10
 
-// A keptBody reads a response body ahead of its reader, in a goroutine that ends with the body, at keepBytes, or soon after the
-// first Read or Close. So the connection is free while the call waits for another attempt, and where there is none, nothing of the
+// A keptBody is read ahead of its reader: by the call before its next attempt, or while it waits for that by a goroutine which ends
+// with the body, at keepBytes, or soon after the first Read or Close. So the connection is free while the call waits for another attempt, and where there is none, nothing of the
 // response is lost.
 type keptBody struct {
-	body  *responseBody
-	ended chan struct{} // closed when nothing is read ahead any more
+	body   *responseBody
+	cancel context.CancelCauseFunc // ends the attempt, and with it a Read in progress
+	ended  chan struct{}           // closed when nothing is read ahead any more
+
+	// The base sets the trailers of its response at the end of the body, when the caller may look at those of what it has.
+	from, to *http.Response
 
 	mu     sync.Mutex // guards the fields below
 	data   []byte     // read ahead, and not taken yet
@@ -24,22 +30,14 @@ type keptBody struct {
 	closed bool
 }
 
-func newKeptBody(body *responseBody) *keptBody {
-	b := &keptBody{body: body, ended: make(chan struct{})}
-	go b.readAhead()
-	return b
-}
-
+// readAhead reads, once for a body.
 func (b *keptBody) readAhead() {
 	defer close(b.ended)
 	p := make([]byte, peekStep)
-	for got, empty := 0, 0; got <= keepBytes; empty++ {
+	for got, empty := 0, 0; got <= keepBytes && empty < maxEmptyReads; empty++ {
 		n, err := b.readNext(p)
 		if got += n; n > 0 {
 			empty = 0
-		}
-		if err == nil && empty == maxEmptyReads {
-			err = io.ErrNoProgress
 		}
 		stop := b.add(p[:n], err)
 		if err != nil {
@@ -51,11 +49,11 @@ func (b *keptBody) readAhead() {
 	}
 }
 
-// readNext reads once. A panic of the body is an error, because here it would end the process.
+// readNext reads once. A body that panics, or says that it has read what it cannot have, has failed: here that would end the process.
 func (b *keptBody) readNext(p []byte) (n int, err error) {
 	defer func() {
-		if recover() != nil {
-			err = errBodyPanic
+		if recover() != nil || n < 0 || n > len(p) {
+			n, err = 0, errBodyFault
 		}
 	}()
 	return b.body.Read(p)
@@ -81,19 +79,23 @@ func (b *keptBody) whole() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.err == io.EOF && len(b.data) <= keepBytes //nolint:errorlint // io.Reader's contract is about this very value
+	return b.err == io.EOF && !b.closed && len(b.data) <= keepBytes //nolint:errorlint // io.Reader's contract is about this very value
 }
 
 // Read returns what was read ahead, and then the rest.
 func (b *keptBody) Read(p []byte) (int, error) {
-	if n, err, ok := b.take(p); ok {
-		return n, err
+	n, err, ok := b.take(p)
+	if !ok {
+		<-b.ended
+		n, err, ok = b.take(p)
 	}
-	<-b.ended
-	if n, err, ok := b.take(p); ok {
-		return n, err
+	if !ok {
+		n, err = b.body.Read(p)
 	}
-	return b.body.Read(p)
+	if err == io.EOF { //nolint:errorlint // io.Reader's contract is about this very value
+		b.endTrailer()
+	}
+	return n, err
 }
 
 // take returns what there is without reading, and whether there is anything.
@@ -112,10 +114,35 @@ func (b *keptBody) take(p []byte) (n int, err error, ok bool) {
 	return 0, b.err, b.err != nil
 }
 
-// Close closes the body.
+// endTrailer gives the caller the trailers, at the end of the body.
+func (b *keptBody) endTrailer() {
+	if b.to.Trailer == nil {
+		b.to.Trailer = b.from.Trailer
+	} else {
+		maps.Copy(b.to.Trailer, b.from.Trailer)
+	}
+}
+
+// Close closes the body. A Read in progress is ended by its context first, and the body closed when it has come back, or a little
+// later: bodies need not bear both at once, and their Close may wait for the Read.
 func (b *keptBody) Close() error {
 	b.mu.Lock()
 	b.stop, b.closed = true, true
 	b.mu.Unlock()
-	return b.body.Close()
+	select {
+	case <-b.ended:
+		return b.body.Close()
+	default:
+	}
+	b.cancel(nil)
+	go func() {
+		timer := time.NewTimer(drainTime)
+		defer timer.Stop()
+		select {
+		case <-b.ended:
+		case <-timer.C:
+		}
+		closeQuietly(b.body)
+	}()
+	return nil
 }

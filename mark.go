@@ -3,7 +3,6 @@ package hedgerow
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,7 @@ type marked interface {
 	context.Context
 	id() Attempt
 	mayRepeat() bool // the call may be sent more than once, whatever its method
-	request() *http.Request
+	identity() identity
 	race() (a *attempt, pools int) // the Transport's attempt, nil if there is none, and how many pools there are from there
 }
 
@@ -31,7 +30,7 @@ func markFrom(ctx context.Context) marked {
 func inherited(req *http.Request) (above marked, opts *Call) {
 	ctx := req.Context()
 	above, opts = markFrom(ctx), callFrom(ctx)
-	if above == nil || sameCall(above.request(), req) {
+	if above == nil || req.URL != nil && above.identity() == identify(req) {
 		return above, opts
 	}
 	if opts == callFrom(above) { //nolint:contextcheck // it is one that ctx is a child of
@@ -40,32 +39,50 @@ func inherited(req *http.Request) (above marked, opts *Call) {
 	return nil, opts
 }
 
-// sameCall reports whether req is, as far as can be told, what a layer has made of the request of an attempt. A layer may send it
-// elsewhere, to a path with more or less in front; the method and the rest of the path stay.
-func sameCall(of, req *http.Request) bool {
-	if of.URL == nil || req.URL == nil || methodOf(of) != methodOf(req) {
-		return false
-	}
-	a, b := pathOf(of.URL), pathOf(req.URL)
-	return strings.HasSuffix(a, b) || strings.HasSuffix(b, a)
+// An identity is what the request of an attempt is known by. It is taken when the attempt is made: later the request is its base's,
+// or its caller's, to change. A layer may send it elsewhere, or to another path, as long as method and last segment stay.
+type identity struct {
+	method uint8
+	last   string // segment of the path
 }
 
-func methodOf(req *http.Request) string {
-	if req.Method == "" {
-		return http.MethodGet
+func identify(req *http.Request) identity {
+	path := req.URL.Path
+	if req.URL.Opaque != "" {
+		path = req.URL.Opaque
 	}
-	return req.Method
+	path = strings.TrimSuffix(path, "/")
+	return identity{methodCode(req.Method), path[strings.LastIndexByte(path, '/')+1:]}
 }
 
-func pathOf(u *url.URL) string {
-	if path := u.Opaque + u.Path; path != "" {
-		return path
+// methodCode tells the methods of RFC 9110 and RFC 5789 apart, and from others.
+func methodCode(method string) uint8 {
+	switch method {
+	case "", http.MethodGet:
+		return 1
+	case http.MethodHead:
+		return 2
+	case http.MethodPost:
+		return 3
+	case http.MethodPut:
+		return 4
+	case http.MethodPatch:
+		return 5
+	case http.MethodDelete:
+		return 6
+	case http.MethodConnect:
+		return 7
+	case http.MethodOptions:
+		return 8
+	case http.MethodTrace:
+		return 9
 	}
-	return "/"
+	return 0
 }
 
 // A carrier is a call of a Transport, as the pool beneath sees it.
 type carrier interface {
+	identity() identity
 	flight() *flight // the same at each call
 	// sending is told that the pool is about to send an attempt on a resource. It returns how the send is to be known, and
 	// whether it may be.
@@ -91,6 +108,7 @@ type note struct {
 	sentAt   time.Time     // of it; zero: none yet
 	done     *AttemptEvent // how that ended, if the pool went on from there; nil: it is in flight, or was the attempt's
 	unplaced bool          // it is a hedge of which nothing was sent
+	cut      bool          // and was cancelled by then
 	refused  int           // status of a response whose verdict sends calls elsewhere; zero: none
 	policy   bool          // a policy function has panicked
 }

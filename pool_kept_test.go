@@ -1,6 +1,7 @@
 package hedgerow_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -174,10 +175,10 @@ func TestEndlessRefusal(t *testing.T) {
 }
 
 // TestRefusalEndsByItself has a refusal come to its end, and with it its attempt, when the caller has it and does not read yet.
-// Trailers come no sooner than the caller reads the end.
+// Trailers, announced or not, come no sooner than the caller reads the end.
 func TestRefusalEndsByItself(t *testing.T) {
 	t.Parallel()
-	for name, trailer := range map[string]http.Header{"no trailer": nil, "trailer": {"Sum": nil}} {
+	for name, trailer := range map[string]http.Header{"not announced": nil, "announced": {"Sum": nil}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -194,9 +195,10 @@ func TestRefusalEndsByItself(t *testing.T) {
 					}()
 					resp.Trailer = trailer.Clone()
 					end := late(func() {
-						if trailer != nil {
-							resp.Trailer.Set("Sum", "42")
+						if resp.Trailer == nil {
+							resp.Trailer = make(http.Header)
 						}
+						resp.Trailer.Set("Sum", "42")
 					})
 					resp.ContentLength, resp.Body = -1, io.NopCloser(io.MultiReader(r, end))
 					return resp, nil
@@ -208,7 +210,7 @@ func TestRefusalEndsByItself(t *testing.T) {
 				time.Sleep(time.Second)
 				require.Equal(t, trailer, resp.Trailer)
 				require.Equal(t, keptText, contractRead(t, resp))
-				require.Len(t, resp.Trailer.Values("Sum"), len(trailer))
+				require.Equal(t, http.Header{"Sum": {"42"}}, resp.Trailer)
 			})
 		})
 	}
@@ -217,23 +219,139 @@ func TestRefusalEndsByItself(t *testing.T) {
 // TestKeptBodyAfterClose reads a refusal that was kept, when it is closed.
 func TestKeptBodyAfterClose(t *testing.T) {
 	t.Parallel()
-	pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: pspecKeys(2), Hosts: []string{"http://api.test"}})
-	require.NoError(t, err)
-	n := 0
-	rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
-		if n++; n > 1 {
-			return nil, errors.New("gone")
-		}
-		return sharedAnswer(req, http.StatusTooManyRequests, keptText), nil
-	}))
-	resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
-	require.NoError(t, err)
-	p := make([]byte, 4)
-	_, err = io.ReadFull(resp.Body, p)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	k, err := resp.Body.Read(p)
-	require.Zero(t, k)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, io.EOF)
+	synctest.Test(t, func(t *testing.T) { // a body that is not read in 5 ms is not kept
+		pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: pspecKeys(2), Hosts: []string{"http://api.test"}})
+		require.NoError(t, err)
+		n := 0
+		rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+			if n++; n > 1 {
+				return nil, errors.New("gone")
+			}
+			return sharedAnswer(req, http.StatusTooManyRequests, keptText), nil
+		}))
+		resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+		require.NoError(t, err)
+		p := make([]byte, 4)
+		_, err = io.ReadFull(resp.Body, p)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		k, err := resp.Body.Read(p)
+		require.Zero(t, k)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, io.EOF)
+	})
 }
+
+// A stiffBody reads until its context ends. It must not be read and closed at once, so its Close waits for the Read.
+type stiffBody struct {
+	ctx    context.Context // of the attempt
+	turn   chan struct{}   // no mutex, which would stop the clock
+	closed chan struct{}
+}
+
+func (b *stiffBody) Read([]byte) (int, error) {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+func (b *stiffBody) Close() error {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	close(b.closed)
+	return nil
+}
+
+// TestCloseOfAnEndlessRefusal ends a refusal that is being read ahead: by Close, when the caller has it, and before that with the
+// call. The context of the attempt ends with it, also where the body does not go by that. Neither waits.
+func TestCloseOfAnEndlessRefusal(t *testing.T) {
+	t.Parallel()
+	for name, early := range map[string]bool{"by the caller": false, "with the call": true} {
+		for _, kind := range []string{"soon", "late"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}, Wait: time.Minute})
+					require.NoError(t, err)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					hour, end := context.WithTimeout(context.Background(), time.Hour)
+					defer end()
+					body := &stiffBody{turn: make(chan struct{}, 1), closed: make(chan struct{})}
+					rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+						time.AfterFunc(time.Second, func() {
+							if early {
+								cancel()
+							}
+							_ = pool.Disable("a")
+						})
+						resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+						if body.ctx = req.Context(); kind == "late" {
+							body.ctx = hour
+						}
+						resp.ContentLength, resp.Body = -1, body
+						return resp, nil
+					}))
+					start := time.Now()
+					resp, err := rt.RoundTrip(contractGet(ctx, t, contractURL))
+					if early {
+						require.ErrorIs(t, err, context.Canceled)
+					} else {
+						require.NoError(t, err)
+						require.NoError(t, resp.Body.Close())
+					}
+					require.Equal(t, time.Second, time.Since(start))
+					<-body.closed
+				})
+			})
+		}
+	}
+}
+
+// TestOddRefusals reads refusals ahead whose bodies return nothing many times, or a count that cannot be.
+func TestOddRefusals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		read func(n int, p []byte) (int, error)
+		want string
+	}{
+		"empty for long": {func(n int, p []byte) (int, error) {
+			if time.Sleep(time.Millisecond); n < 150 {
+				return 0, nil
+			}
+			return copy(p, keptText), io.EOF
+		}, keptText},
+		"too much":  {func(_ int, p []byte) (int, error) { return len(p) + 1, nil }, ""},
+		"less than": {func(int, []byte) (int, error) { return -1, nil }, ""},
+		"panics":    {func(int, []byte) (int, error) { panic("read") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}, Wait: time.Minute})
+				require.NoError(t, err)
+				rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					time.AfterFunc(time.Second, func() { _ = pool.Disable("a") })
+					resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+					reads := 0
+					resp.ContentLength, resp.Body = -1, io.NopCloser(readFunc(func(p []byte) (int, error) {
+						reads++
+						return tt.read(reads, p)
+					}))
+					return resp, nil
+				}))
+				resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.Equal(t, tt.want, string(got))
+				require.Equal(t, tt.want == "", err != nil)
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }

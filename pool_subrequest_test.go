@@ -3,6 +3,7 @@ package hedgerow_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -54,6 +55,7 @@ func TestSubrequestIsAnotherCall(t *testing.T) {
 		"of a declared call":      {method: http.MethodPost, path: "/", call: declared, sub: asItIs, posts: 1},
 		"of a declared endpoint":  {method: http.MethodPost, path: "/declared", call: asItIs, sub: asItIs, posts: 1},
 		"of a credential":         {method: http.MethodGet, path: "/", call: asItIs, sub: asItIs, pooled: true, posts: 1},
+		"of a call to the root":   {method: http.MethodPost, path: "", call: declared, sub: asItIs, posts: 1},
 		"that is declared itself": {method: http.MethodGet, path: "/", call: asItIs, sub: declared, posts: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,11 +138,56 @@ func TestSubrequestThroughATransport(t *testing.T) {
 	require.Zero(t, other.Stats().Total.Errors)
 }
 
-// TestRewrittenPathIsTheSameCall has a layer between Transport and pool put something in front of the path, or take it away.
+// TestSubrequestWhenTheCallIsOver has a dial go on after its call, with the values of its context, and ask a pool for something. The
+// request is the caller's again, and is about the same thing by chance; and so it is with a layer's own copy.
+func TestSubrequestWhenTheCallIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dns := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://dns.test"}, Resources: pspecKeys(1)}).Wrap(roundTrip(subAnswer))
+		asked := make(chan error, 4)
+		ask := func(ctx context.Context) {
+			req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, "http://dns.test/query", http.NoBody)
+			if err == nil {
+				var resp *http.Response
+				if resp, err = dns.RoundTrip(req); err == nil {
+					err = resp.Body.Close()
+				}
+			}
+			asked <- err
+		}
+		for _, base := range []http.RoundTripper{
+			&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				time.Sleep(time.Second)
+				ask(ctx)
+				return nil, io.ErrUnexpectedEOF
+			}},
+			roundTrip(func(req *http.Request) (*http.Response, error) {
+				req.URL.Path = "/query"
+				ask(req.Context())
+				<-req.Context().Done()
+				return nil, context.Cause(req.Context())
+			}),
+		} {
+			tr := contractNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			var info hedgerow.CallInfo
+			req := contractGet(hedgerow.WithCall(ctx, hedgerow.Call{Done: func(i hedgerow.CallInfo) { info = i }}), t, contractURL)
+			resp, err := tr.RoundTrip(req)
+			require.Error(t, err)
+			require.Nil(t, resp)
+			req.URL.Path = "/query"
+			require.NoError(t, <-asked)
+			require.Empty(t, info.Winner.Pool)
+		}
+	})
+}
+
+// TestRewrittenPathIsTheSameCall has a layer between Transport and pool change the path, but for its last segment.
 func TestRewrittenPathIsTheSameCall(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]string{"longer": "/api/v1/things", "shorter": "/things", "all of it": "/v1/things"} {
-		t.Run(name, func(t *testing.T) {
+	for _, path := range []string{"/api/v1/things", "/things", "/v1/things", "/v2/things", "/deployments/x/things", "/v1/things/"} {
+		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			pool := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://elsewhere.test"}, Resources: pspecKeys(2), RetryDelay: -1})
 			sends := 0

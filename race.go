@@ -33,13 +33,13 @@ type race struct {
 	timer   *time.Timer   // of the next hedge
 	winner  *attempt      // once over: whose outcome is returned; nil if nobody's
 	contest *contest      // nil: the primary is alone
-	over    atomic.Bool   // decided: nothing starts any more, and what arrives has lost; may be read without mu
 	clock   time.Duration // from the start of the call; hedge n is due n delays after it
 	bodies  []*sentBody   // of the requests
+	last    string        // see identity; does not change
+	over    atomic.Bool   // decided: nothing starts any more, and what arrives has lost; may be read without mu
 	running int8          // attempts in flight
 	asks    int8          // hedges asked for
 	sends   int8          // hedges sent, or on their way to a pool that may send them
-	hedged  bool          // a hedge was counted
 	held    bool          // the primary has failed and waits for the hedges in flight
 }
 
@@ -49,6 +49,8 @@ type contest struct {
 	hedges   []*attempt    // granted
 	rest     []*attempt    // once over: those that were in flight at the decision
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
+	hedged   bool          // a hedge was counted
+	late     bool          // one was counted when it had lost
 	decided  chan struct{} // closed when the decision is booked; never, if the caller made it by giving up
 	panicked any           // once over: what a policy function panicked with outside of the caller's goroutine
 	skipped  [skipReasons]bool
@@ -57,6 +59,8 @@ type contest struct {
 func newRace(c *call) *race {
 	c.countWarming()
 	r := &race{call: *c, running: 1}
+	id := identify(c.req)
+	r.method, r.last = id.method, id.last
 	a := &r.primary
 	a.ep, a.trial = c.ep, c.trial
 	r.begin(a)
@@ -71,6 +75,8 @@ func newRace(c *call) *race {
 	}
 	return r
 }
+
+func (r *race) identity() identity { return identity{r.method, r.last} }
 
 // cloneInto is [http.Request.Clone] without an allocation for the request.
 func cloneInto(dst, req *http.Request, ctx context.Context) { //nolint:revive // dst first, as in copy
@@ -246,8 +252,8 @@ func (r *race) countHedgeLocked(a *attempt) bool {
 		return false
 	}
 	a.placed = true
-	if !r.hedged {
-		r.hedged = true
+	if !r.contest.hedged {
+		r.contest.hedged = true
 		r.count(countHedged)
 	}
 	r.count(countHedges)
@@ -285,6 +291,13 @@ func (r *race) runAttempt(a *attempt, first func()) {
 	if a.hedge && r.over.Load() { // meanwhile
 		closeRequest(a.req)
 		a.err = ErrSuperseded
+		if !a.placed { // and nobody has heard of it
+			a.delivered = true
+			a.cancel(ErrSuperseded)
+			r.free(a)
+			r.ep.budget.refund(time.Now())
+			return
+		}
 	} else {
 		a.run(r.t.base)
 	}
@@ -312,6 +325,8 @@ func (r *race) arrive(a *attempt) {
 	if n, entered := r.shared.Load().of(a); entered {
 		r.hear(a, n)
 		switch {
+		case n.unplaced && a.resp == nil && r.over.Load() && !n.cut && !errors.Is(a.err, errUnplaced):
+			a.heard = nil // something between has sent it after all, as far as can be told
 		case n.unplaced && a.resp == nil:
 			r.unplace(a)
 			return

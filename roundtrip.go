@@ -24,6 +24,7 @@ type call struct {
 	learned  bool            // the latency was, with what the caller saw
 	told     bool            // done was called
 	closed   bool
+	method   uint8 // see identity
 }
 
 // open finds the endpoint of the call and counts it there. An error ends the call: nothing is sent, the body is closed.
@@ -160,9 +161,12 @@ type passing struct {
 	attempt // the context
 
 	shared flight
+	ident  identity
 	hooks  *Hooks
 	sent   http.Request
 }
+
+func (p *passing) identity() identity { return p.ident }
 
 func (p *passing) flight() *flight {
 	p.ep.markPooled()
@@ -182,7 +186,7 @@ func (*passing) passes(*attempt) {}
 
 // copy returns the request to send.
 func (p *passing) copy(req *http.Request) *http.Request {
-	p.carrier = p
+	p.carrier, p.ident = p, identify(req)
 	p.sent = *req.WithContext(&p.attempt)
 	p.req = &p.sent
 	if hasBody(&p.sent) && !inMemory(p.sent.Body) {

@@ -20,6 +20,7 @@ type try struct {
 	walk   *walk
 	slot   *slot
 	known  Attempt // to layers beneath
+	ident  identity
 	cancel context.CancelCauseFunc
 	req    http.Request
 	value  [1]string   // of the credential's header field
@@ -51,7 +52,7 @@ func (a *try) id() Attempt { return a.known }
 
 func (a *try) mayRepeat() bool { return a.walk.replayable }
 
-func (a *try) request() *http.Request { return &a.req }
+func (a *try) identity() identity { return a.ident }
 
 func (a *try) race() (*attempt, int) { return a.walk.racing, a.walk.depth + 1 }
 
@@ -122,6 +123,7 @@ func (a *try) make() error {
 	if s.upstream != nil || s.Credential.setsURL() || !a.plain {
 		a.address(s)
 	}
+	a.ident = identify(&a.req)
 	return nil
 }
 
@@ -339,34 +341,50 @@ func (w *walk) keep() {
 	}
 }
 
-// keepMeanwhile is keep during a pause or a wait, after which there may be no further attempt: nothing is forgotten. A response
-// with trailers is left alone, because they would be set while its reader may look at them.
+// keepMeanwhile is keep during a pause or a wait, after which there may be no further attempt: nothing is forgotten.
 func (w *walk) keepMeanwhile() {
-	if a := w.last; a != nil && !bodiless(a.resp) && len(a.resp.Trailer) == 0 {
-		a.readAhead()
+	if a := w.last; a != nil && !bodiless(a.resp) && a.kept() == nil {
+		go a.keepBody().readAhead()
 	}
 }
 
 // buffer reads the response, a little and for a short time, and reports whether it has it all. If not, the response is closed.
 func (a *try) buffer() bool {
-	if a.resp.Body == nil || a.resp.Body == http.NoBody || a.readAhead().whole() {
+	if a.resp.Body == nil || a.resp.Body == http.NoBody {
 		return true
 	}
-	closeQuietly(&a.body)
-	return false
+	k := a.kept()
+	if k == nil {
+		k = a.keepBody()
+		timer := time.AfterFunc(drainTime, func() { _ = k.Close() })
+		k.readAhead()
+		timer.Stop()
+	}
+	whole := k.whole()
+	if !whole {
+		closeQuietly(&a.body)
+	}
+	return whole
 }
 
-// readAhead begins to read the body ahead of its reader, if that was not done before.
-func (a *try) readAhead() *keptBody {
-	if k, kept := a.resp.Body.(*keptBody); kept {
-		return k
-	}
-	ended := func(error) { // in the goroutine that reads; unstop is the caller's to use
+// kept returns the response body if it is read ahead, else nil.
+func (a *try) kept() *keptBody {
+	k, _ := a.resp.Body.(*keptBody)
+	return k
+}
+
+// keepBody makes the response one whose body is read ahead, by a call of readAhead that is to follow.
+func (a *try) keepBody() *keptBody {
+	ended := func(error) { // unstop is for the caller to use
 		a.freeSlot()
 		a.cancel(nil)
 	}
-	k := newKeptBody(&responseBody{rc: a.body.rc, peeked: a.body.peeked, cancel: ended})
-	a.resp.Body = k
+	k := &keptBody{
+		body: &responseBody{rc: a.body.rc, peeked: a.body.peeked, cancel: ended}, ended: make(chan struct{}),
+		cancel: a.cancel, from: a.resp, to: new(*a.resp),
+	}
+	k.to.Body, k.to.Trailer = k, a.resp.Trailer.Clone()
+	a.resp = k.to
 	a.body = responseBody{rc: k, cancel: a.release}
 	return k
 }
