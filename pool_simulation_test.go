@@ -102,14 +102,13 @@ func (k *psimKeys) answer(key int, at, drawn time.Duration) simAnswer {
 }
 
 // allowed returns how many 429s there may be: one per key and window, and the older siblings that are in flight when it
-// comes. late is how many requests were sent although a 429 had come.
+// comes, or those sent at the same instant, which may be older. late is how many requests were sent although a 429 had come.
 func (k *psimKeys) allowed() (n, late int) {
 	for _, denials := range k.denied {
 		first := slices.MinFunc(denials, func(a, b psimDenial) int { return cmp.Compare(a.done, b.done) })
-		n++
 		for _, d := range denials {
 			switch {
-			case d.at < first.at:
+			case d.at <= first.at: // also the first itself
 				n++
 			case d.at > first.done:
 				late++
