@@ -244,8 +244,14 @@ func TestP35MovedCallIsTheYoungest(t *testing.T) {
 			"A": {{Status: 429, After: time.Second, Body: "A"}, wait},
 			"B": {{Status: 429, After: time.Second, Body: "B"}, wait},
 		})
-		elder := pspecGo(t.Context(), t, p.Wrap(base))
-		younger := pspecGo(t.Context(), t, p.Wrap(base))
+		rt := p.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if err != nil {
+				time.Sleep(time.Millisecond) // a moved call comes after the one that has moved it
+			}
+			return resp, err
+		}))
+		elder, younger := pspecGo(t.Context(), t, rt), pspecGo(t.Context(), t, rt)
 		require.Equal(t, "C", (<-elder).body)
 		require.Equal(t, "C", (<-younger).body)
 		require.EqualValues(t, 1, p.Snapshot()[0].SiblingCancels)
