@@ -30,7 +30,7 @@ func markFrom(ctx context.Context) marked {
 func inherited(req *http.Request) (above marked, opts *Call) {
 	ctx := req.Context()
 	above, opts = markFrom(ctx), callFrom(ctx)
-	if above == nil || req.URL != nil && above.identity() == identify(req) {
+	if above == nil || req.URL != nil && above.identity().is(identify(req)) {
 		return above, opts
 	}
 	if opts == callFrom(above) { //nolint:contextcheck // it is one that ctx is a child of
@@ -40,19 +40,29 @@ func inherited(req *http.Request) (above marked, opts *Call) {
 }
 
 // An identity is what the request of an attempt is known by. It is taken when the attempt is made: later the request is its base's,
-// or its caller's, to change. A layer may send it elsewhere, or to another path, as long as method and last segment stay.
+// or its caller's, to change.
 type identity struct {
 	method uint8
-	last   string // segment of the path
+	path   string
 }
 
 func identify(req *http.Request) identity {
-	path := req.URL.Path
+	id := identity{methodCode(req.Method), req.URL.Path}
 	if req.URL.Opaque != "" {
-		path = req.URL.Opaque
+		id.path = req.URL.Opaque
 	}
+	return id
+}
+
+// is reports whether the requests are, as far as can be told, those of one call. A layer may send it elsewhere, or to another path,
+// as long as method and last segment stay.
+func (id identity) is(other identity) bool {
+	return id.method == other.method && lastSegment(id.path) == lastSegment(other.path)
+}
+
+func lastSegment(path string) string {
 	path = strings.TrimSuffix(path, "/")
-	return identity{methodCode(req.Method), path[strings.LastIndexByte(path, '/')+1:]}
+	return path[strings.LastIndexByte(path, '/')+1:]
 }
 
 // methodCode tells the methods of RFC 9110 and RFC 5789 apart, and from others.

@@ -35,7 +35,7 @@ type race struct {
 	contest *contest      // nil: the primary is alone
 	clock   time.Duration // from the start of the call; hedge n is due n delays after it
 	bodies  []*sentBody   // of the requests
-	last    string        // see identity; does not change
+	path    string        // see identity; does not change
 	over    atomic.Bool   // decided: nothing starts any more, and what arrives has lost; may be read without mu
 	running int8          // attempts in flight
 	asks    int8          // hedges asked for
@@ -60,7 +60,7 @@ func newRace(c *call) *race {
 	c.countWarming()
 	r := &race{call: *c, running: 1}
 	id := identify(c.req)
-	r.method, r.last = id.method, id.last
+	r.method, r.path = id.method, id.path
 	a := &r.primary
 	a.ep, a.trial = c.ep, c.trial
 	r.begin(a)
@@ -76,7 +76,7 @@ func newRace(c *call) *race {
 	return r
 }
 
-func (r *race) identity() identity { return identity{r.method, r.last} }
+func (r *race) identity() identity { return identity{r.method, r.path} }
 
 // cloneInto is [http.Request.Clone] without an allocation for the request.
 func cloneInto(dst, req *http.Request, ctx context.Context) { //nolint:revive // dst first, as in copy
