@@ -12,7 +12,8 @@ import (
 // slower. A panic in a hook is recovered and changes nothing else. The context is the request's.
 type Hooks struct {
 	// HedgeFired is called when a hedge is really sent, after every gate and just before; default nil. A call that is decided while
-	// it runs has that hedge in its counts, ended as superseded.
+	// it runs has that hedge in its counts, ended as superseded. A hedge that a layer keeps from the pool beneath is told of when
+	// it ends.
 	HedgeFired func(context.Context, HedgeEvent)
 	// HedgeSkipped is called when a call is refused a hedge, or a further one, once per call and reason; also for each call
 	// that can never be hedged, such as a plain POST; default nil.
