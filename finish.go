@@ -255,7 +255,14 @@ func (w *walk) unplaced() bool {
 	if !w.isHedge() || w.sends > 0 {
 		return false
 	}
-	w.tell(func(n *note) { n.unplaced, n.cut = true, w.ctx.Err() != nil })
+	var unplaced bool
+	w.tell(func(n *note) {
+		unplaced = n.sentAt.IsZero() // or a layer between has tried before
+		n.unplaced = unplaced
+	})
+	if !unplaced {
+		return false
+	}
 	w.closeBody()
 	w.ended = true
 	return true

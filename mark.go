@@ -65,7 +65,7 @@ func lastSegment(path string) string {
 	return path[strings.LastIndexByte(path, '/')+1:]
 }
 
-// methodCode tells the methods of RFC 9110 and RFC 5789 apart, and from others.
+// methodCode tells the methods of RFC 9110 and RFC 5789 apart, and others by a hash.
 func methodCode(method string) uint8 {
 	switch method {
 	case "", http.MethodGet:
@@ -87,7 +87,7 @@ func methodCode(method string) uint8 {
 	case http.MethodTrace:
 		return 9
 	}
-	return 0
+	return uint8(hashString(method)) | 0x80
 }
 
 // A carrier is a call of a Transport, as the pool beneath sees it.
@@ -118,7 +118,6 @@ type note struct {
 	sentAt   time.Time     // of it; zero: none yet
 	done     *AttemptEvent // how that ended, if the pool went on from there; nil: it is in flight, or was the attempt's
 	unplaced bool          // it is a hedge of which nothing was sent
-	cut      bool          // and was cancelled by then
 	refused  int           // status of a response whose verdict sends calls elsewhere; zero: none
 	policy   bool          // a policy function has panicked
 }

@@ -124,6 +124,37 @@ func TestWaitFreesItsConnection(t *testing.T) {
 	}
 }
 
+// TestRefusalAtTheLastMoment has the body of a refusal come when its time is up, and the next attempt fail. Either the refusal is
+// whole, or it is none.
+func TestRefusalAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	kept := 0
+	for range 500 {
+		synctest.Test(t, func(t *testing.T) {
+			pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}, MaxAttempts: 2})
+			require.NoError(t, err)
+			n := 0
+			rt := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+				if n++; n > 1 {
+					return nil, errors.New("gone")
+				}
+				resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+				resp.Body = io.NopCloser(readFunc(func(p []byte) (int, error) {
+					time.Sleep(5 * time.Millisecond)
+					return copy(p, keptText), io.EOF
+				}))
+				return resp, nil
+			}))
+			resp, err := rt.RoundTrip(contractGet(t.Context(), t, contractURL))
+			if err == nil {
+				kept++
+				require.Equal(t, keptText, contractRead(t, resp))
+			}
+		})
+	}
+	t.Logf("kept %d times", kept)
+}
+
 // TestEndlessRefusal has a refusal that goes on and on, and a wait in vain. The caller reads it as it comes, the part that was read
 // ahead first, and its Close ends it.
 func TestEndlessRefusal(t *testing.T) {

@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -158,4 +159,29 @@ func TestHedgeOverNestedPools(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSignedPathOverNestedPools has the credential of the outer pool put the key at the end of the path. It is the same call beneath.
+func TestSignedPathOverNestedPools(t *testing.T) {
+	t.Parallel()
+	hosts := []string{"http://api.test"}
+	inner := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Resources: []hedgerow.Resource{{ID: "x"}, {ID: "y"}}})
+	outer := pspecPool(t, hedgerow.PoolConfig{Hosts: hosts, Resources: []hedgerow.Resource{
+		{ID: "a", Credential: hedgerow.CredentialFunc(func(r *http.Request) error { r.URL.Path += "/key"; return nil })},
+	}})
+	sends := 0
+	rt := outer.Wrap(inner.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+		if sends++; sends == 1 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return sharedAnswer(req, http.StatusOK, ""), nil
+	})))
+	ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Idempotent: true})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/v1/things", http.NoBody)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	contractRead(t, resp)
+	require.EqualValues(t, 1, outer.Stats().Attempts)
+	require.EqualValues(t, 2, inner.Stats().Attempts)
 }

@@ -54,6 +54,7 @@ func TestSubrequestIsAnotherCall(t *testing.T) {
 		"of a GET":                {method: http.MethodGet, path: "/", call: asItIs, sub: asItIs, posts: 1},
 		"of a declared call":      {method: http.MethodPost, path: "/", call: declared, sub: asItIs, posts: 1},
 		"of a declared endpoint":  {method: http.MethodPost, path: "/declared", call: asItIs, sub: asItIs, posts: 1},
+		"of a method of its own":  {method: "MOVE", path: "/token", call: declared, sub: asItIs, posts: 1},
 		"of a credential":         {method: http.MethodGet, path: "/", call: asItIs, sub: asItIs, pooled: true, posts: 1},
 		"of a call to the root":   {method: http.MethodPost, path: "", call: declared, sub: asItIs, posts: 1},
 		"that is declared itself": {method: http.MethodGet, path: "/", call: asItIs, sub: declared, posts: 3},

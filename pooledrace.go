@@ -84,16 +84,8 @@ func (r *race) bypassed(a *attempt) {
 // countLate counts a hedge that has lost and of which no pool has sent anything. Something between may have: the budget bounds what
 // is sent, so it keeps the token.
 func (r *race) countLate(a *attempt) {
-	r.mu.Lock()
-	first := !r.contest.hedged && !r.contest.late
-	r.contest.late = true
-	f := r.shared.Load()
-	r.mu.Unlock()
-	if first {
-		r.count(countHedged)
-	}
 	r.count(countHedges)
-	if f != nil {
+	if f := r.shared.Load(); f != nil {
 		a.number.Store(f.skip())
 	}
 	a.announce(a.id())

@@ -50,7 +50,6 @@ type contest struct {
 	rest     []*attempt    // once over: those that were in flight at the decision
 	starting chan struct{} // not nil: a hedge is being made of the caller's request; closed when that is over
 	hedged   bool          // a hedge was counted
-	late     bool          // one was counted when it had lost
 	decided  chan struct{} // closed when the decision is booked; never, if the caller made it by giving up
 	panicked any           // once over: what a policy function panicked with outside of the caller's goroutine
 	skipped  [skipReasons]bool
@@ -325,8 +324,8 @@ func (r *race) arrive(a *attempt) {
 	if n, entered := r.shared.Load().of(a); entered {
 		r.hear(a, n)
 		switch {
-		case n.unplaced && a.resp == nil && r.over.Load() && !n.cut && !errors.Is(a.err, errUnplaced):
-			a.heard = nil // something between has sent it after all, as far as can be told
+		case n.unplaced && a.resp == nil && r.over.Load() && !r.t.direct && !errors.Is(a.err, errUnplaced):
+			a.heard = nil // something between may have sent it
 		case n.unplaced && a.resp == nil:
 			r.unplace(a)
 			return

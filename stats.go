@@ -39,7 +39,8 @@ func (k EndpointKey) MarshalText() ([]byte, error) { return []byte(k.String()), 
 type Counters struct {
 	// Requests counts the calls that reached an endpoint, sent or not.
 	Requests uint64
-	// Hedged counts the calls for which a hedge was sent, Hedges the hedges.
+	// Hedged counts the calls for which a hedge was sent, Hedges the hedges. One that a layer has kept from the pool beneath, and
+	// that has lost, counts in Hedges alone.
 	Hedged, Hedges uint64
 	// HedgeWins and PrimaryWins count the hedged calls by the attempt whose outcome was returned. Those whose caller gave up
 	// are in neither.

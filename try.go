@@ -181,6 +181,7 @@ func (a *try) send() {
 	}
 	if err == nil {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
+		a.ident = identify(&a.req) // it may have changed the path
 		if maps.EqualFunc(a.req.Trailer, w.req.Trailer, slices.Equal) {
 			a.req.Trailer = w.req.Trailer // the values may come while the body is read
 		}
@@ -353,14 +354,14 @@ func (a *try) buffer() bool {
 	if a.resp.Body == nil || a.resp.Body == http.NoBody {
 		return true
 	}
-	k := a.kept()
+	k, inTime := a.kept(), true
 	if k == nil {
 		k = a.keepBody()
 		timer := time.AfterFunc(drainTime, func() { _ = k.Close() })
 		k.readAhead()
-		timer.Stop()
+		inTime = timer.Stop()
 	}
-	whole := k.whole()
+	whole := inTime && k.whole()
 	if !whole {
 		closeQuietly(&a.body)
 	}
