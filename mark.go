@@ -87,7 +87,7 @@ func methodCode(method string) uint8 {
 	case http.MethodTrace:
 		return 9
 	}
-	return uint8(hashString(method)) | 0x80
+	return uint8(hashString(method)>>56) | 0x80
 }
 
 // A carrier is a call of a Transport, as the pool beneath sees it.

@@ -163,73 +163,44 @@ func beside(req *http.Request) (*http.Response, error) {
 	return sharedAnswer(req, http.StatusOK, "beside"), nil
 }
 
-// TestHedgePastThePool has a layer keep hedges from the pool, or send them elsewhere when the pool has no resource for them. They
-// lose. What was sent cannot be told, so they count, and the budget bounds what such layers send.
-func TestHedgePastThePool(t *testing.T) {
+// TestHedgeKeptFromThePool has a layer send hedges past the pool, or hold them until their call is over. They lose. Which of the two
+// it was cannot be told, so they count, and the budget bounds what such a layer sends.
+func TestHedgeKeptFromThePool(t *testing.T) {
 	t.Parallel()
-	hang := roundTrip(func(req *http.Request) (*http.Response, error) {
-		<-req.Context().Done()
-		return nil, context.Cause(req.Context())
-	})
-	isHedge := func(req *http.Request) bool {
-		a, _ := hedgerow.AttemptFromContext(req.Context())
-		return a.Kind == hedgerow.AttemptHedge
-	}
-	for name, layer := range map[string]func(pool http.RoundTripper, req *http.Request) (*http.Response, error){
-		"kept from it": func(pool http.RoundTripper, req *http.Request) (*http.Response, error) {
-			if isHedge(req) {
-				return hang(req)
-			}
-			return pool.RoundTrip(req)
-		},
-		"past it first": func(pool http.RoundTripper, req *http.Request) (*http.Response, error) {
-			if isHedge(req) {
-				if resp, err := hang(req); err == nil {
-					return resp, nil
+	synctest.Test(t, func(t *testing.T) {
+		_, pool := betweenPool(t, roundTrip(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(50 * time.Millisecond)
+			return sharedAnswer(req, http.StatusOK, ""), nil
+		}), "a")
+		var fired, ended atomic.Int64
+		tr := contractNew(t, hedgerow.Config{
+			Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptHedge {
+					<-req.Context().Done()
+					return nil, context.Cause(req.Context())
 				}
-			}
-			return pool.RoundTrip(req)
-		},
-		"without a resource": func(pool http.RoundTripper, req *http.Request) (*http.Response, error) {
-			resp, err := pool.RoundTrip(req)
-			if err != nil && isHedge(req) && req.Context().Err() == nil {
-				return hang(req)
-			}
-			return resp, err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				_, pool := betweenPool(t, roundTrip(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(50 * time.Millisecond)
-					return sharedAnswer(req, http.StatusOK, ""), nil
-				}), "a")
-				var fired, ended atomic.Int64
-				tr := contractNew(t, hedgerow.Config{
-					Base:  roundTrip(func(req *http.Request) (*http.Response, error) { return layer(pool, req) }),
-					Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1, BudgetPercent: 1},
-					Hooks: hedgerow.Hooks{
-						HedgeFired:  func(context.Context, hedgerow.HedgeEvent) { fired.Add(1) },
-						AttemptDone: func(context.Context, hedgerow.AttemptEvent) { ended.Add(1) },
-					},
-				})
-				const calls = 150
-				for range calls {
-					resp, err := tr.RoundTrip(contractGet(t.Context(), t, contractURL))
-					require.NoError(t, err)
-					contractRead(t, resp)
-					synctest.Wait()
-				}
-				s := tr.Stats().Total
-				require.EqualValues(t, 2, fired.Load()) // the first, and one for a hundred calls
-				require.EqualValues(t, fired.Load(), s.Hedges)
-				require.Equal(t, s.Hedged, s.HedgeWins+s.PrimaryWins)
-				require.Equal(t, calls+fired.Load(), ended.Load())
-				require.EqualValues(t, calls-2, s.Skipped[hedgerow.SkipBudget])
-			})
+				return pool.RoundTrip(req)
+			}),
+			Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1, BudgetPercent: 1},
+			Hooks: hedgerow.Hooks{
+				HedgeFired:  func(context.Context, hedgerow.HedgeEvent) { fired.Add(1) },
+				AttemptDone: func(context.Context, hedgerow.AttemptEvent) { ended.Add(1) },
+			},
 		})
-	}
+		const calls = 150
+		for range calls {
+			resp, err := tr.RoundTrip(contractGet(t.Context(), t, contractURL))
+			require.NoError(t, err)
+			contractRead(t, resp)
+			synctest.Wait()
+		}
+		s := tr.Stats().Total
+		require.EqualValues(t, 2, fired.Load()) // the first, and one for a hundred calls
+		require.EqualValues(t, fired.Load(), s.Hedges)
+		require.Equal(t, s.Hedged, s.HedgeWins+s.PrimaryWins)
+		require.Equal(t, calls+fired.Load(), ended.Load())
+		require.EqualValues(t, calls-2, s.Skipped[hedgerow.SkipBudget])
+	})
 }
 
 // TestNumbersOfHedgesFromBetween has a layer answer two hedges by itself. Each attempt has a number of its own.

@@ -81,8 +81,8 @@ func (r *race) bypassed(a *attempt) {
 	a.announce(a.id())
 }
 
-// countLate counts a hedge that has lost and of which no pool has sent anything. Something between may have: the budget bounds what
-// is sent, so it keeps the token.
+// countLate counts a hedge that has lost and has not reached the pool. Something between may have sent it: the budget bounds what is
+// sent, so it keeps the token.
 func (r *race) countLate(a *attempt) {
 	r.count(countHedges)
 	if f := r.shared.Load(); f != nil {

@@ -324,8 +324,6 @@ func (r *race) arrive(a *attempt) {
 	if n, entered := r.shared.Load().of(a); entered {
 		r.hear(a, n)
 		switch {
-		case n.unplaced && a.resp == nil && r.over.Load() && !r.t.direct && !errors.Is(a.err, errUnplaced):
-			a.heard = nil // something between may have sent it
 		case n.unplaced && a.resp == nil:
 			r.unplace(a)
 			return

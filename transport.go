@@ -39,7 +39,6 @@ type Transport struct {
 	base    http.RoundTripper
 	plain   bool // base is an http.Transport
 	wire    bool // or a pool over one
-	direct  bool // base is a pool
 	shares  bool // base leaves the headers of a request alone
 	hedge   HedgeConfig
 	breaker BreakerConfig
@@ -79,7 +78,6 @@ func New(cfg Config) (*Transport, error) {
 	}
 	_, t.plain = cfg.Base.(*http.Transport)
 	pool, _ := cfg.Base.(*pooled)
-	t.direct = pool != nil
 	t.wire = t.plain || pool != nil && pool.plain
 	t.shares = t.plain || pool != nil && (pool.plain || pool.pool.hosts == nil) // else what it passes on is not its own
 	t.endpoints.init(cfg.MaxEndpoints, &t.breaker)
