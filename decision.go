@@ -67,7 +67,7 @@ func (r *race) lose(a *attempt) {
 			a.discard()
 		}
 	}()
-	if a.hedge && !a.placed {
+	if a.hedge && !a.placed && !a.unsent() {
 		r.countLate(a)
 	}
 	r.attemptDone(a, false, r.winner != nil && r.winner.acceptable) // else it was cut by its caller
