@@ -196,6 +196,7 @@ func (w *walk) stop(why refusal) (*http.Response, error) {
 		return nil, w.gone()
 	}
 	if w.unplaced() {
+		w.closeBody()
 		return nil, errUnplaced
 	}
 	if a := w.last; a != nil {
@@ -260,12 +261,8 @@ func (w *walk) unplaced() bool {
 		unplaced = n.sentAt.IsZero() // or a layer between has tried before
 		n.unplaced = unplaced
 	})
-	if !unplaced {
-		return false
-	}
-	w.closeBody()
-	w.ended = true
-	return true
+	w.ended = w.ended || unplaced
+	return unplaced
 }
 
 // gone ends a call whose caller has given up.

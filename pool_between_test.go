@@ -2,7 +2,9 @@ package hedgerow_test
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -228,4 +230,55 @@ func TestNumbersOfHedgesFromBetween(t *testing.T) {
 		contractRead(t, resp)
 		require.ElementsMatch(t, []int{0, 1, 2}, []int{<-numbers, <-numbers, <-numbers})
 	})
+}
+
+// TestBodyOfAHedgeFromBetween has a layer give each attempt a body of its own. The pool closes it once, also that of a hedge which
+// comes when its call is over, with a header that cannot be sent, or to a policy function that ends its goroutine.
+func TestBodyOfAHedgeFromBetween(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*http.Request){
+		"late":   func(*http.Request) { time.Sleep(10 * time.Second) },
+		"bad":    func(r *http.Request) { r.Header.Set("bad name", "x") },
+		"goexit": func(r *http.Request) { r.Header.Set("Goexit", "1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := hedgerow.NewPool(hedgerow.PoolConfig{
+					Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}},
+					ScopeOf: func(r *http.Request) string {
+						if r.Header.Get("Goexit") != "" {
+							runtime.Goexit()
+						}
+						return ""
+					},
+				})
+				require.NoError(t, err)
+				next := pool.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(time.Second)
+					return sharedAnswer(req, http.StatusOK, ""), req.Body.Close()
+				}))
+				bodies := make(chan *contractBody, 2)
+				tr := contractNew(t, hedgerow.Config{Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+					a, _ := hedgerow.AttemptFromContext(req.Context())
+					req = req.Clone(req.Context())
+					body := &contractBody{src: req.Body}
+					req.Body = body
+					if a.Kind == hedgerow.AttemptHedge {
+						select {
+						case bodies <- body:
+						default:
+						}
+						spoil(req)
+					}
+					return next.RoundTrip(req)
+				})})
+				resp, err := tr.RoundTrip(putWith(t, inMemoryBody(), func() (io.ReadCloser, error) { return inMemoryBody(), nil }))
+				require.NoError(t, err)
+				contractRead(t, resp)
+				time.Sleep(time.Minute)
+				require.EqualValues(t, 1, (<-bodies).closes.Load())
+			})
+		})
+	}
 }

@@ -214,3 +214,37 @@ func TestRewrittenPathIsTheSameCall(t *testing.T) {
 		})
 	}
 }
+
+// TestSubrequestOfACredential has a credential refresh its token in a goroutine, with the context of the request, and go on.
+func TestSubrequestOfACredential(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"headers alone": "", "the path as well": "/key"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			auth := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://auth.test"}, Resources: pspecKeys(1)}).Wrap(roundTrip(subAnswer))
+			fetch := tokenLayer(t, auth, roundTrip(subAnswer), http.MethodPost, context.WithoutCancel)
+			fetched := make(chan error, 1)
+			api := pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://api.test"}, Resources: []hedgerow.Resource{
+				{ID: "a", Credential: hedgerow.CredentialFunc(func(r *http.Request) error {
+					sub, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://elsewhere.test/", http.NoBody)
+					go func() {
+						resp, errSent := fetch.RoundTrip(sub)
+						if errSent == nil {
+							errSent = resp.Body.Close()
+						}
+						fetched <- errSent
+					}()
+					r.URL.Path += path
+					return err
+				})},
+			}})
+			tr := contractNew(t, hedgerow.Config{Base: api.Wrap(roundTrip(subAnswer)), Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+			for range 20 {
+				resp, err := tr.RoundTrip(contractGet(t.Context(), t, contractURL))
+				require.NoError(t, err)
+				contractRead(t, resp)
+				require.NoError(t, <-fetched)
+			}
+		})
+	}
+}

@@ -359,7 +359,7 @@ func (w *walk) leave() {
 			_ = a.req.Body.Close() // the base may have left it open
 		}
 	}
-	if w.unplaced() {
+	if w.isHedge() && w.sends == 0 {
 		return
 	}
 	w.finish(func(t *poolTotals) { t.CallsFailed++ })

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,8 +21,8 @@ type try struct {
 
 	walk   *walk
 	slot   *slot
-	known  Attempt // to layers beneath
 	ident  identity
+	signed atomic.Pointer[identity] // what the credential has made of it; nil: the same
 	cancel context.CancelCauseFunc
 	req    http.Request
 	value  [1]string   // of the credential's header field
@@ -29,6 +31,9 @@ type try struct {
 	misfit bool        // the body in memory has another length than the request says
 	plain  bool        // an http.Transport carries it
 	unstop func() bool // stops the release at the end of the caller's context
+
+	naming sync.Mutex // guards the field below, once others have the context
+	known  Attempt    // to layers beneath
 
 	resp    *http.Response
 	err     error
@@ -48,11 +53,20 @@ func (a *try) Value(key any) any {
 // Format writes what kind of context it is, for every verb and flag: it has the credential in it.
 func (a *try) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "hedgerow.try") }
 
-func (a *try) id() Attempt { return a.known }
+func (a *try) id() Attempt {
+	a.naming.Lock()
+	defer a.naming.Unlock()
+	return a.known
+}
 
 func (a *try) mayRepeat() bool { return a.walk.replayable }
 
-func (a *try) identity() identity { return a.ident }
+func (a *try) identity() identity {
+	if id := a.signed.Load(); id != nil {
+		return *id
+	}
+	return a.ident
+}
 
 func (a *try) race() (*attempt, int) { return a.walk.racing, a.walk.depth + 1 }
 
@@ -181,7 +195,9 @@ func (a *try) send() {
 	}
 	if err == nil {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
-		a.ident = identify(&a.req) // it may have changed the path
+		if id := identify(&a.req); id != a.ident {
+			a.signed.Store(&id)
+		}
 		if maps.EqualFunc(a.req.Trailer, w.req.Trailer, slices.Equal) {
 			a.req.Trailer = w.req.Trailer // the values may come while the body is read
 		}
@@ -198,7 +214,9 @@ func (a *try) send() {
 			a.fail(ErrSuperseded)
 			return
 		}
+		a.naming.Lock()
 		a.known = id
+		a.naming.Unlock()
 	}
 	a.sent = now
 	w.sends++
