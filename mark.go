@@ -103,6 +103,8 @@ type carrier interface {
 // A flight is what the attempts of one call have in common with the outermost pool beneath: made when the first of them
 // reaches it.
 type flight struct {
+	clock time.Duration // from the start of the call; hedge n is due n delays after it; guarded by the mutex of the race
+
 	mu    sync.Mutex // guards the fields below and in the notes
 	notes []*note
 	room  [2]note  // for the first of them

@@ -37,7 +37,7 @@ func (r *race) sending(a *attempt, now time.Time, pool, resource string) (Attemp
 	id, first, before := r.shared.Load().send(a, !a.hedge || a.placed, now, pool, resource)
 	fires := first && a.hedge && r.countHedgeLocked(a)
 	if first && !a.hedge {
-		r.clock = now.Sub(r.start)
+		r.shared.Load().clock = now.Sub(r.start)
 		r.setTimerLocked()
 	}
 	r.mu.Unlock()

@@ -29,18 +29,17 @@ type race struct {
 	sent    http.Request           // the primary's
 	shared  atomic.Pointer[flight] // nil: no attempt has reached a pool
 
-	mu      sync.Mutex    // guards the fields below
-	timer   *time.Timer   // of the next hedge
-	winner  *attempt      // once over: whose outcome is returned; nil if nobody's
-	contest *contest      // nil: the primary is alone
-	clock   time.Duration // from the start of the call; hedge n is due n delays after it
-	bodies  []*sentBody   // of the requests
-	path    string        // see identity; does not change
-	over    atomic.Bool   // decided: nothing starts any more, and what arrives has lost; may be read without mu
-	running int8          // attempts in flight
-	asks    int8          // hedges asked for
-	sends   int8          // hedges sent, or on their way to a pool that may send them
-	held    bool          // the primary has failed and waits for the hedges in flight
+	mu      sync.Mutex  // guards the fields below
+	timer   *time.Timer // of the next hedge
+	winner  *attempt    // once over: whose outcome is returned; nil if nobody's
+	contest *contest    // nil: the primary is alone
+	bodies  []*sentBody // of the requests
+	path    string      // see identity; does not change
+	over    atomic.Bool // decided: nothing starts any more, and what arrives has lost; may be read without mu
+	running int8        // attempts in flight
+	asks    int8        // hedges asked for
+	sends   int8        // hedges sent, or on their way to a pool that may send them
+	held    bool        // the primary has failed and waits for the hedges in flight
 }
 
 // A contest is what a race has besides once the primary is not alone any more, or runs in a goroutine of its own. It is
@@ -183,10 +182,14 @@ func (r *race) fire() {
 
 // dueLocked returns when the next hedge is due, from the start of the call. mu must be held.
 func (r *race) dueLocked() time.Duration {
-	if n := time.Duration(r.asks + 1); r.delay > (math.MaxInt64-r.clock)/n {
+	var clock time.Duration
+	if f := r.shared.Load(); f != nil {
+		clock = f.clock
+	}
+	if n := time.Duration(r.asks + 1); r.delay > (math.MaxInt64-clock)/n {
 		return math.MaxInt64 // never
 	}
-	return r.clock + time.Duration(r.asks+1)*r.delay
+	return clock + time.Duration(r.asks+1)*r.delay
 }
 
 // setTimerLocked sets the timer to when the next hedge is due, if the call may have one and none is being made. mu must
