@@ -13,8 +13,8 @@ import (
 const keepBytes = 64 << 10
 
 // A keptBody is read ahead of its reader: by the call before its next attempt, or while it waits for that by a goroutine which ends
-// with the body, at keepBytes, or soon after the first Read or Close. So the connection is free while the call waits for another attempt, and where there is none, nothing of the
-// response is lost.
+// with the body, at keepBytes, or soon after the first Read or Close. So the connection is free while the call waits, and where no
+// other attempt follows, nothing of the response is lost.
 type keptBody struct {
 	body   *responseBody
 	cancel context.CancelCauseFunc // ends the attempt, and with it a Read in progress

@@ -188,7 +188,6 @@ func (*passing) passes(*attempt) {}
 func (p *passing) copy(req *http.Request) *http.Request {
 	p.carrier, p.ident = p, identify(req)
 	p.sent = *req.WithContext(&p.attempt)
-	p.req = &p.sent
 	if hasBody(&p.sent) && !inMemory(p.sent.Body) {
 		p.own(&p.sent)
 	}
