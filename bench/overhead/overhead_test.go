@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -35,8 +38,7 @@ func measured(t *testing.T, wanted func(setting) bool) []*result {
 }
 
 // TestNoop holds what a call costs that could be hedged and is not, over a base without a network: its allocations, and
-// the time it adds as a share of what hedgedhttp and the best peer add. Noise only makes rounds slower, so a share counts
-// by the medians or by the fastest rounds, whichever is less.
+// the time it adds as a share of what each peer adds.
 //
 // The target of the report is a third of the best peer. It is met against hedgedhttp, and not against failsafe-go, which
 // adds about 1.7 us with 30 allocations: what holds there is a bound that a regression breaks. So is the multiple of what
@@ -46,11 +48,11 @@ func measured(t *testing.T, wanted func(setting) bool) []*result {
 func TestNoop(t *testing.T) {
 	for _, one := range measured(t, func(s setting) bool { return !s.Base.network() && s.Method == http.MethodGet }) {
 		t.Run(one.Setting.Name, func(t *testing.T) {
-			m, hedged, least := one.entry(ours).Summary, one.entry("hedgedhttp").Summary, one.entry(armed).Summary
-			ofBest, ofHedged := 0.8, timeShare
+			m := one.entry(ours).Summary
+			ofPeers, ofHedged := 0.8, timeShare
 			allocs, allocsOfBest := 6.0, allocShare
 			if one.Setting.Procs == 0 { // where peers spread a call over them
-				ofBest, ofHedged = 1, 1
+				ofPeers, ofHedged = 1, 1
 			}
 			if one.Setting.Base == unknown {
 				allocs = 8 // headers are copied for a base that may change them, not so by the peers
@@ -60,9 +62,9 @@ func TestNoop(t *testing.T) {
 			}
 			require.LessOrEqual(t, m.AddedAllocs, allocs+0.05)
 			require.LessOrEqual(t, m.ShareAllocs, allocsOfBest)
-			require.LessOrEqual(t, min(m.Share, m.ShareLeast), ofBest)
-			require.LessOrEqual(t, min(m.Added/hedged.Added, m.AddedLeast/hedged.AddedLeast), ofHedged)
-			require.LessOrEqual(t, min(m.Added/least.Added, m.AddedLeast/least.AddedLeast), 4.0)
+			addsAtMost(t, one, ofPeers, func(e *entry) bool { return e.Peer })
+			addsAtMost(t, one, ofHedged, func(e *entry) bool { return e.Name == "hedgedhttp" })
+			addsAtMost(t, one, 4, func(e *entry) bool { return e.Name == armed })
 			holdsNothing(t, one)
 		})
 	}
@@ -80,26 +82,31 @@ func TestPassThrough(t *testing.T) {
 				allocs = 1
 			}
 			require.LessOrEqual(t, m.AddedAllocs, allocs+0.05)
-			require.LessOrEqual(t, min(m.Share, m.ShareLeast), 0.5)
+			addsAtMost(t, one, 0.5, func(e *entry) bool { return e.Peer })
 			holdsNothing(t, one)
 		})
 	}
 }
 
 // TestLoopback holds what a call costs over a network. The machine's noise is far above the target of the report, 3 % of
-// the bare transport: what fails here is a regression that shows in spite of it.
+// the bare transport: what fails here is a regression that shows in spite of it, against a bare transport that has a
+// context and a timer for each call as well. Hedgerow takes 1.02 to 1.03 times as long as that on an idle machine.
 //
 //nolint:paralleltest // it measures time and the allocations of whole processes
 func TestLoopback(t *testing.T) {
+	ratios := map[base][]float64{} // of all rounds over a base
 	for _, one := range measured(t, func(s setting) bool { return s.Base.network() && !s.Fires }) {
+		e, b := one.entry(oursLike), one.Setting.Base
+		ratios[b] = append(ratios[b], pairs(e, one.entry(armed), nanoseconds, ratio)...)
 		t.Run(one.Setting.Name, func(t *testing.T) {
-			m := one.entry(oursLike).Summary
-			require.LessOrEqual(t, m.AddedAllocs, 9.0) // 8, and what the runtime makes of the load
-			require.LessOrEqual(t, m.ShareAllocs, 2.0/3)
-			require.LessOrEqual(t, min(m.VsBare.Low, m.VsBareLeast, m.VsBareCPU.Low), 1.1)
-			require.Zero(t, m.Hedged)
+			require.LessOrEqual(t, e.Summary.AddedAllocs, 9.0) // 8, and what the runtime makes of the load
+			require.LessOrEqual(t, e.Summary.ShareAllocs, 2.0/3)
+			require.Zero(t, e.Summary.Hedged)
 			holdsNothing(t, one)
 		})
+	}
+	for b, all := range ratios {
+		require.LessOrEqual(t, atLeast(all), 1.1, "%s: time against a context and a timer alone", b)
 	}
 }
 
@@ -122,6 +129,79 @@ func TestHedgesFire(t *testing.T) {
 			holdsNothing(t, one)
 		})
 	}
+}
+
+// addsAtMost requires that hedgerow adds no more time to a call than that share of what each of the chosen others adds.
+func addsAtMost(t *testing.T, one *result, share float64, chosen func(*entry) bool) {
+	t.Helper()
+	others := 0
+	added := pairs(one.entry(ours), one.entry(bare), nanoseconds, difference)
+	for _, e := range one.Contenders {
+		if !chosen(e) {
+			continue
+		}
+		others++
+		excess := slices.Clone(added)
+		for k, theirs := range pairs(e, one.entry(bare), nanoseconds, difference) {
+			excess[k] -= share * theirs
+		}
+		require.LessOrEqual(t, atLeast(excess), 0.0, "ns beyond %.2f of what %s adds", share, e.Name)
+	}
+	require.Positive(t, others)
+}
+
+// atLeast returns what the median of the distribution that the numbers are of is not below, but for a chance of one in a
+// thousand: the lower end of its interval by the sign test, which supposes nothing about the noise. A busy machine makes
+// that interval wide, so what exceeds a bound by chance does not fail a test, and a regression on a quiet one does.
+func atLeast(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	n := len(sorted)
+	below := 0
+	// The chance that at most `below` of n numbers are below their median: a sum of binomial coefficients over 2^n.
+	for chance, term := 0.0, math.Pow(0.5, float64(n)); below < n; below++ {
+		if chance += term; chance > 0.001 {
+			break
+		}
+		term *= float64(n-below) / float64(below+1)
+	}
+	if below == 0 {
+		return math.Inf(-1) // too few to say anything
+	}
+	return sorted[below-1]
+}
+
+// TestAtLeast holds the bound against tables of the sign test, and that neither noise nor drift makes it exceed the median.
+func TestAtLeast(t *testing.T) {
+	t.Parallel()
+	upTo := func(n int) []float64 { // the numbers from 1
+		all := make([]float64, n)
+		for k := range all {
+			all[k] = float64(k + 1)
+		}
+		return all
+	}
+	for n, want := range map[int]float64{
+		0: math.Inf(-1), 9: math.Inf(-1), // 1/512
+		10: 1, // 1/1024
+		13: 1, // 14/8192 for two
+		15: 2, // 16/32768, and 121/32768 for three
+		22: 4, // 1794/4194304, and 9109/4194304 for five
+	} {
+		require.Equal(t, fmt.Sprint(want), fmt.Sprint(atLeast(upTo(n))), n)
+	}
+
+	random := rand.New(rand.NewPCG(1, 2))
+	exceeded := 0
+	for range 2000 {
+		all := make([]float64, 22)
+		for k := range all {
+			all[k] = math.Exp(random.NormFloat64()) // median 1
+		}
+		if atLeast(all) > 1 {
+			exceeded++
+		}
+	}
+	require.LessOrEqual(t, exceeded, 8)
 }
 
 // holdsNothing requires that hedgerow holds no goroutine when its calls have ended.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -76,14 +77,13 @@ func (p plan) contenders(s setting) []contender {
 
 // settings returns what the plan measures.
 func (p plan) settings() []setting {
-	rounds, noopCalls := 15, 20_000
+	rounds := cmp.Or(p.rounds, 15)
+	// Over a network many short rounds: what disturbs the machine shall not end between two contenders.
+	noopCalls, network, firing := 20_000, 2*rounds+1, max(1, rounds*2/3)
 	goroutines, busy := []int{1, 4, 16, 64, 256}, []int{16, 256}
 	if p.short {
-		rounds, noopCalls = 5, 10_000
+		noopCalls, network, firing = 5_000, rounds*2/3+1, max(1, rounds/5)
 		goroutines, busy = []int{1, 16}, nil
-	}
-	if p.rounds > 0 {
-		rounds = p.rounds
 	}
 
 	all := []setting{
@@ -118,13 +118,13 @@ func (p plan) settings() []setting {
 	for k := range all {
 		all[k].Rounds = rounds
 		if all[k].Base.network() {
-			all[k].Rounds = 2*rounds + 1 // short ones: what disturbs the machine shall not end between two of them
+			all[k].Rounds = network
 		}
 	}
 	for _, b := range []base{http1, http2} {
 		all = append(all, setting{
 			Name: fmt.Sprintf("%s, hedges fire", b), Base: b, Goroutines: 16, Calls: 2000, Life: rounds,
-			Rounds: max(1, rounds*2/3), Fires: true,
+			Rounds: firing, Fires: true,
 		})
 	}
 	for k := range all {
