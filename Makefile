@@ -88,7 +88,7 @@ tail: ## Simulate services with tails, and rewrite docs/tail and the README's ta
 	@cd bench && go test -count=1 -timeout 60m -v -run '^TestSimulation$$' ./tail -update
 
 .PHONY: api
-api: ## Compare the public API with its goldens (rewrite them: go test -run '^TestAPI$$' . -update)
+api: ## Compare the public API with its goldens (rewrite them: go test -run TestAPI . -update)
 	@go test -run '^TestAPI$$' -count=1 -v .
 
 .PHONY: apidiff

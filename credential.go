@@ -72,9 +72,16 @@ func QueryKey(name, secret string) Credential {
 }
 
 // CredentialFunc sets whatever it wants on the attempt's own clone of the request, such as several headers or a
-// signature. It is called last, with the final URL, Host and headers, and may run concurrently. An error fails the
-// attempt before it is sent. What it sets cannot be told from the rest, so it is not masked in error texts. nil is an
-// error from [NewPool].
+// signature. It is called last, with the URL, Host and headers that the pool sends, and may run concurrently. A pool beneath may
+// have upstreams of its own: what signs the URL belongs in the innermost pool. It may read a copy of the body from GetBody, which
+// is nil if there is no body, or none that can be had again.
+//
+// An error fails the attempt before it is sent, and counts as a transport failure of its resource: the call goes on to another
+// one, whatever its method, and others are preferred for a while. With none left the caller gets the error, or it is the Err of
+// an [ExhaustedError]. Nothing of this is an attempt to [Hooks], or to the counters.
+//
+// What it sets cannot be told from the rest, so neither that nor the text of its error is masked in error texts. nil is an error
+// from [NewPool].
 func CredentialFunc(set func(*http.Request) error) Credential {
 	c := &credential{set: set}
 	if set == nil {

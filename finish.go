@@ -120,7 +120,7 @@ func (p *Pool) apply(a *try, gone bool) {
 	if gone && a.err != nil && errors.Is(context.Cause(a.walk.ctx), ErrSuperseded) && !a.unsent() {
 		m.lagLocked(a.end.Sub(a.sent), now)
 	}
-	failed := a.err != nil && !a.unsent() && !errors.Is(a.err, errBystander)
+	failed := a.err != nil && !errors.Is(a.err, errBystander)
 	if a.verdict.Action == ActionRetry || a.verdict.Action == ActionNeutral && a.resp != nil {
 		p.probeFailedLocked(m, s, now)
 	}

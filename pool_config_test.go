@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -312,4 +313,27 @@ func TestExhaustedErrorAnswersForItsCause(t *testing.T) {
 	require.Contains(t, err.Error(), `("a" disabled: status 401, "b" disabled,`)
 	require.Contains(t, err.Error(), `"h" disabled, and 4 more)`)
 	require.NotContains(t, err.Error(), `"i"`)
+}
+
+// A resource at its rate limit says until when, and an error for which nothing else is to be had repeats it.
+func TestRateLimitShows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pspecPool(t, hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a", RateLimit: 0.5}, {ID: "b", MaxInFlight: 1}}})
+		require.NoError(t, p.Disable("b"))
+		base := scripted.New(scripted.Step{})
+		require.Zero(t, p.Snapshot()[0].LimitedUntil)
+		_, _, err := pspecGet(t, p.Wrap(base))
+		require.NoError(t, err)
+		due := time.Now().Add(2 * time.Second)
+		_, _, err = pspecGet(t, p.Wrap(base))
+		exhausted, ok := errors.AsType[*hedgerow.ExhaustedError](err)
+		require.True(t, ok)
+		require.Equal(t, due, exhausted.NextAvailable)
+		require.Equal(t, due, exhausted.Resources[0].LimitedUntil)
+		require.Zero(t, exhausted.Resources[1].LimitedUntil)
+		require.Contains(t, err.Error(), `("a" at its rate limit until `+due.Format(time.RFC3339)+`, "b" disabled)`)
+		time.Sleep(2 * time.Second)
+		require.Zero(t, p.Snapshot()[0].LimitedUntil)
+	})
 }

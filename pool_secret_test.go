@@ -265,7 +265,8 @@ func TestCredentialFuncIsCalledLast(t *testing.T) {
 	require.Equal(t, "s", base.Records()[0].Header.Get("X-Signature"))
 }
 
-// An error of a CredentialFunc costs nothing, and may be repeated for any method that can be rewound.
+// An error of a CredentialFunc sends nothing, and may be repeated for any method that can be rewound. It counts as a transport
+// failure.
 func TestCredentialFuncThatFails(t *testing.T) {
 	t.Parallel()
 	fails := hedgerow.CredentialFunc(func(*http.Request) error { return errContract })
@@ -283,7 +284,7 @@ func TestCredentialFuncThatFails(t *testing.T) {
 	s := p.Stats()
 	require.EqualValues(t, 1, s.Attempts)
 	require.Zero(t, s.Resources[0].Attempts)
-	require.Zero(t, s.Resources[0].ConsecutiveFailures)
+	require.Equal(t, 1, s.Resources[0].ConsecutiveFailures)
 
 	alone := pspecPool(t, hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "bad", Credential: fails}}, MaxAttempts: 1})
 	req := base.NewRequest(t, http.MethodPost, pspecURL, "payload")
@@ -291,6 +292,45 @@ func TestCredentialFuncThatFails(t *testing.T) {
 	require.Same(t, errContract, err)
 	base.Check(t)
 	require.Len(t, base.Records(), 1)
+}
+
+// A resource whose CredentialFunc fails is offered only where nothing else is, for as long as after transport failures.
+func TestCredentialFuncThatFailsRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked, broken := 0, true
+		set := hedgerow.CredentialFunc(func(*http.Request) error {
+			asked++
+			if broken {
+				return errContract
+			}
+			return nil
+		})
+		p := pspecPool(t, hedgerow.PoolConfig{
+			Strategy:  hedgerow.PrimaryBackup,
+			Resources: []hedgerow.Resource{{ID: "bad", Credential: set}, pspecKeys(1)[0]},
+		})
+		base := scripted.New(scripted.Step{})
+		call := func() {
+			_, _, err := pspecDo(t, p.Wrap(base), base.NewRequest(t, http.MethodGet, pspecURL, ""))
+			require.NoError(t, err)
+		}
+		for _, rest := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			before := asked
+			for range 10 {
+				call()
+			}
+			require.Equal(t, before+1, asked, rest)
+			time.Sleep(rest)
+		}
+		require.Equal(t, 3, p.Snapshot()[0].ConsecutiveFailures)
+
+		broken = false
+		call()
+		require.Zero(t, p.Snapshot()[0].ConsecutiveFailures)
+		require.EqualValues(t, 1, p.Snapshot()[0].Attempts)
+		require.EqualValues(t, 3, p.Stats().Retries) // by the other one, after an error of the first
+	})
 }
 
 // What a Classifier is shown does not lead to the secret either, but for the base's own error.

@@ -44,10 +44,13 @@ type ResourceStatus struct {
 	InFlight int
 	// MaxInFlight is the cap in force: 1 while probing; 0: unlimited.
 	MaxInFlight int
-	// ConsecutiveCooldowns are the cooldowns counted, ConsecutiveFailures the transport failures, since the last OK.
+	// ConsecutiveCooldowns are the cooldowns counted, ConsecutiveFailures the transport failures and the errors of its
+	// [CredentialFunc], since the last OK.
 	ConsecutiveCooldowns, ConsecutiveFailures int
 	// Until is the end of the cooldown; zero when not cooling.
 	Until time.Time
+	// LimitedUntil is when RateLimit lets the next attempt start; zero: it does so now, or there is no limit.
+	LimitedUntil time.Time
 	// Scopes are the scope keys that rest, with the end of their rest; nil: none.
 	Scopes map[string]time.Time
 	// Oldest is the age of the oldest attempt that holds a slot; 0: none does.
@@ -74,7 +77,8 @@ type PoolStats struct {
 	// CallsFailed counts those that ended in another error.
 	CallsFailed uint64
 	// CallsCanceled counts those whose caller gave up. Each call counts in exactly one of the four. Under a Transport a hedge
-	// is a call here, and one that loses is cancelled.
+	// is a call here, and an attempt that loses is cancelled, but one that lost with its response already here counts by that:
+	// with [SignalFirstByte] most losers do.
 	CallsCanceled uint64
 	// PassedThrough counts the calls that were none of the pool's business: see [PoolConfig].Hosts.
 	PassedThrough uint64
@@ -119,7 +123,7 @@ func (p *Pool) snapshotLocked(now time.Time) []ResourceStatus {
 func (p *Pool) statusLocked(m *member, now time.Time) ResourceStatus {
 	s := ResourceStatus{
 		ID: m.ID, Group: m.Group, State: m.state(now), InFlight: p.inFlightLocked(m), MaxInFlight: m.MaxInFlight,
-		ConsecutiveCooldowns: m.cool.count, ConsecutiveFailures: m.fail.count,
+		ConsecutiveCooldowns: m.cool.count, ConsecutiveFailures: m.fail.count, LimitedUntil: m.limitedUntil(now),
 		Attempts: m.attempts, Successes: m.successes, Cooldowns: m.cooldowns, Disables: m.disables, SiblingCancels: m.siblings,
 	}
 	recovered := m.cooling && !m.until.After(now) && p.cfg.ProbeOnRecovery // at the next pick
@@ -272,13 +276,14 @@ func (r ExhaustedReason) String() string {
 // MarshalText returns what String returns.
 func (r ExhaustedReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// An ExhaustedError is what a call ends with for which the pool has no further attempt and no response.
+// An ExhaustedError is what a call ends with for which the pool has no further attempt and no response. To the circuits of a
+// Transport above it says nothing if nothing was sent.
 type ExhaustedError struct {
 	// Pool is the pool's name.
 	Pool string
 	// Reason says why there was no further attempt.
 	Reason ExhaustedReason
-	// Attempts is how many the call has made.
+	// Attempts is how many the call has made, also those that failed before they were sent.
 	Attempts int
 	// LastStatus is the status of the last response, which was too large to be kept; 0: none came.
 	LastStatus int
@@ -344,6 +349,8 @@ func (r *ResourceStatus) why() string {
 		return r.State.String()
 	case r.MaxInFlight > 0 && r.InFlight >= r.MaxInFlight:
 		return "at its cap of " + strconv.Itoa(r.MaxInFlight)
+	case !r.LimitedUntil.IsZero():
+		return "at its rate limit until " + r.LimitedUntil.Format(time.RFC3339)
 	case len(r.Scopes) > 0:
 		return "healthy but for scope keys"
 	case r.ConsecutiveFailures > 0:

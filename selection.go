@@ -183,8 +183,18 @@ func (m *member) mayProbe(now time.Time) bool {
 	return !m.byAdmin && !m.probeAt.IsZero() && !m.probeAt.After(now) && m.probe == nil
 }
 
-func (m *member) hasToken(now time.Time) bool {
-	return m.limiter == nil || m.limiter.TokensAt(now) >= 1
+func (m *member) hasToken(now time.Time) bool { return m.limitedUntil(now).IsZero() }
+
+// limitedUntil returns when the rate limit lets the next attempt start; zero: now.
+func (m *member) limitedUntil(now time.Time) time.Time {
+	if m.limiter == nil {
+		return time.Time{}
+	}
+	missing := 1 - m.limiter.TokensAt(now)
+	if missing <= 0 {
+		return time.Time{}
+	}
+	return now.Add(seconds(missing / m.RateLimit))
 }
 
 // start returns when the call may use what rests until then: a waiter a little later, but before its wait ends.
@@ -330,11 +340,7 @@ func (p *Pool) planLocked(now time.Time, w *wish) plan {
 		if r := m.scopes[w.key]; r != nil && w.key != "" {
 			due = latest(due, w.start(r.until))
 		}
-		if m.limiter != nil {
-			if missing := 1 - m.limiter.TokensAt(now); missing > 0 {
-				due = latest(due, now.Add(seconds(missing/m.RateLimit)))
-			}
-		}
+		due = latest(due, m.limitedUntil(now))
 		switch {
 		case !due.After(now):
 			pl.event = true

@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 		`.*\nWhat hedgerow did\n\nendpoint +extra load +hedges +wins +delay, ms  calls refused .*\n`+
 		`profile +[\d.]+ % .*\norders +0\.0 % +0 +0 +-  method \d+\nall `+
 		`.*\nWhat the servers saw\n\nbare +\d+ requests, 0 orders sent twice\n`+
-		`hedgerow +\d+ requests, 0 orders sent twice\n$`, out.String())
+		`hedgerow +\d+ requests, 0 orders sent twice\n\nWhat fails at once .*\n$`, out.String())
 
 	for i, e := range r.endpoints {
 		bare, hedged := r.results[0][i], r.results[1][i]

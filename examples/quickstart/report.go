@@ -102,6 +102,8 @@ func (r *report) String() string {
 	for _, c := range r.callers {
 		fmt.Fprintf(&b, "%-9s %6d requests, %d orders sent twice\n", c.name, r.requests(c.server), c.server.ordersSeenTwice())
 	}
+	b.WriteString("\nWhat fails at once still fails, and a POST of an order is sent once: hedges are for calls that are slow and may be\n" +
+		"sent twice.\n")
 	return b.String()
 }
 
