@@ -332,7 +332,7 @@ func TestRateLimitShows(t *testing.T) {
 		require.Equal(t, due, exhausted.NextAvailable)
 		require.Equal(t, due, exhausted.Resources[0].LimitedUntil)
 		require.Zero(t, exhausted.Resources[1].LimitedUntil)
-		require.Contains(t, err.Error(), `("a" at its rate limit until `+due.Format(time.RFC3339)+`, "b" disabled)`)
+		require.Contains(t, err.Error(), `("a" at its rate limit until `+due.Format(time.RFC3339)+`, "b" disabled: by the administrator)`)
 		time.Sleep(2 * time.Second)
 		require.Zero(t, p.Snapshot()[0].LimitedUntil)
 	})

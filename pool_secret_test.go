@@ -310,7 +310,7 @@ func TestCredentialFuncThatFailsRests(t *testing.T) {
 			Strategy:  hedgerow.PrimaryBackup,
 			Resources: []hedgerow.Resource{{ID: "bad", Credential: set}, pspecKeys(1)[0]},
 		})
-		base := scripted.New(scripted.Step{})
+		base := pspecScript(nil)
 		call := func() {
 			_, _, err := pspecDo(t, p.Wrap(base), base.NewRequest(t, http.MethodGet, pspecURL, ""))
 			require.NoError(t, err)

@@ -225,7 +225,7 @@ func TestProxyFailuresShowNoPassword(t *testing.T) {
 	}
 }
 
-// Over another base an attempt with a Proxy fails before anything is sent, without a rest; a Base helps.
+// Over another base an attempt with a Proxy fails before anything is sent, so others are preferred; a Base helps.
 func TestProxyOverAnotherBase(t *testing.T) {
 	t.Parallel()
 	rs := []hedgerow.Resource{{ID: "a", Proxy: pspecProxy("proxy.test:1")}, {ID: "b"}}
@@ -237,7 +237,7 @@ func TestProxyOverAnotherBase(t *testing.T) {
 	base.Check(t)
 	s := p.Stats()
 	require.EqualValues(t, 1, s.Attempts)
-	require.Equal(t, hedgerow.ResourceStatus{ID: "a"}, s.Resources[0])
+	require.Equal(t, hedgerow.ResourceStatus{ID: "a", ConsecutiveFailures: 1}, s.Resources[0])
 
 	require.NoError(t, p.Remove("b"))
 	_, _, err = pspecGet(t, p.Wrap(base))
