@@ -123,6 +123,18 @@ func (a *attempt) run(base http.RoundTripper) {
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.cancel
+		if a.reqBody != nil {
+			a.body.cancel = a.over
+		}
+	}
+}
+
+// over ends the attempt's context with the response body: if that has come to its end, when the request body has as well.
+func (a *attempt) over(cause error) {
+	if a.body.whole {
+		a.reqBody.afterwards(a.cancel)
+	} else {
+		a.cancel(cause)
 	}
 }
 
@@ -208,8 +220,8 @@ func (a *attempt) supersedeBody() {
 	closeQuietly(&a.body)
 }
 
-// hand makes the attempt's outcome the caller's. The attempt's context ends with the response body. plain says that the
-// base is an http.Transport.
+// hand makes the attempt's outcome the caller's. The attempt's context ends with the response body, see over. plain says that
+// the base is an http.Transport.
 func (a *attempt) hand(req *http.Request, plain bool) (*http.Response, error) {
 	if a.err != nil {
 		a.cancel(nil)
@@ -218,9 +230,9 @@ func (a *attempt) hand(req *http.Request, plain bool) (*http.Response, error) {
 	a.resp.Request = req
 	switch {
 	case bodiless(a.resp):
-		a.cancel(nil)
+		a.reqBody.afterwards(a.cancel)
 	case !plain && declaredEmpty(a.resp, req.Method):
-		a.cancel(nil)
+		a.reqBody.afterwards(a.cancel)
 		a.resp.Body = &emptyBody{&a.body}
 	default:
 		a.resp.Body = &a.body

@@ -21,12 +21,21 @@ const maxEmptyReads = 100
 // error or Close, whichever is first. Otherwise it forwards Read and Close as they are; only what peek has read is kept.
 // Close may be called at any time and any number of times; the base's body is closed once.
 type responseBody struct {
-	rc       io.ReadCloser
-	cancel   context.CancelCauseFunc
-	peeked   *peeked // nil: nothing, or all of it was read
-	closed   atomic.Bool
-	released atomic.Bool
+	rc     io.ReadCloser
+	cancel context.CancelCauseFunc
+	peeked *peeked       // nil: nothing, or all of it was read
+	state  atomic.Uint32 // of the bits below
+	whole  bool          // it has ended by EOF; does not change once cancel was called
 }
+
+// What has happened to a responseBody.
+const (
+	bodyClosed = 1 << iota
+	bodyEnded
+)
+
+// first sets a bit of state, and reports whether it was not set before.
+func (b *responseBody) first(bit uint32) bool { return b.state.Or(bit)&bit == 0 }
 
 // peeked is what was read of a body before its reader asked for it.
 type peeked struct {
@@ -36,12 +45,12 @@ type peeked struct {
 
 // Read reads from the base's body.
 func (b *responseBody) Read(p []byte) (int, error) {
-	if b.peeked != nil && !b.closed.Load() {
+	if b.peeked != nil && b.state.Load()&bodyClosed == 0 {
 		return b.readPeeked(p)
 	}
 	n, err := b.rc.Read(p)
 	if err != nil {
-		b.release()
+		b.end(err == io.EOF)
 	}
 	return n, err
 }
@@ -83,21 +92,23 @@ func (b *responseBody) readPeeked(p []byte) (int, error) {
 		b.peeked = nil
 		return n, nil
 	}
-	b.release()
+	b.end(k.err == io.EOF) //nolint:errorlint // io.Reader's contract is about this very value
 	return n, k.err
 }
 
 // Close closes the base's body the first time, and then ends the attempt.
 func (b *responseBody) Close() error {
-	if !b.closed.CompareAndSwap(false, true) {
+	if !b.first(bodyClosed) {
 		return nil
 	}
-	defer b.release()
+	defer b.end(false)
 	return b.rc.Close()
 }
 
-func (b *responseBody) release() {
-	if b.released.CompareAndSwap(false, true) {
+// end ends the attempt, or the part of it that is the response.
+func (b *responseBody) end(whole bool) {
+	if b.first(bodyEnded) {
+		b.whole = whole
 		b.cancel(nil)
 	}
 }

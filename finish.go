@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"reflect"
 	"time"
 )
 
@@ -54,8 +53,7 @@ func checkLocal(req *http.Request) error {
 
 // fits reports whether a body in memory is as long as the request says.
 func fits(req *http.Request) bool {
-	body, _ := reflect.TypeAssert[interface{ Len() int }](reflect.ValueOf(req.Body).Field(0))
-	return req.ContentLength <= 0 || body == nil || req.ContentLength == int64(body.Len())
+	return req.ContentLength <= 0 || req.ContentLength == int64(memoryLen(req.Body))
 }
 
 // isDialError reports whether err came before a connection was there, so that nothing can have been sent. The error of an
@@ -130,7 +128,17 @@ func (p *Pool) apply(a *try, gone bool) {
 	p.deliver()
 }
 
-// release frees the slot and ends the attempt's context. It is the end of a response body too.
+// over is the end of the response body: it frees the slot, and ends the attempt's context as [attempt.over] does.
+func (a *try) over(cause error) {
+	a.releaseSlot()
+	if a.body.whole {
+		a.own.afterwards(a.cancel)
+	} else {
+		a.cancel(cause)
+	}
+}
+
+// release frees the slot and ends the attempt's context.
 func (a *try) release(cause error) {
 	a.releaseSlot()
 	a.cancel(cause)
@@ -176,10 +184,12 @@ func (a *try) deliver() {
 		a.resp.Body = upgradedBody(&a.body, conn)
 		return
 	case bodiless(a.resp):
-		a.release(nil)
+		a.releaseSlot()
+		a.own.afterwards(a.cancel)
 		return
 	case !a.plain && declaredEmpty(a.resp, a.walk.req.Method):
-		a.release(nil)
+		a.releaseSlot()
+		a.own.afterwards(a.cancel)
 		a.resp.Body = &emptyBody{&a.body}
 		return
 	default:

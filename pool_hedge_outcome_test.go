@@ -394,3 +394,35 @@ func TestPoolCallerAfterSibling(t *testing.T) {
 		require.EqualValues(t, 1, b.pool.Stats().CallsCanceled)
 	})
 }
+
+// A call that a policy function or its base ends has the attempts in its CallInfo that were sent, hedged or not.
+func TestAttemptsOfAnAbandonedCall(t *testing.T) {
+	t.Parallel()
+	for _, noHedge := range []bool{true, false} {
+		for sends, scopeOf := range []func(*http.Request) string{
+			func(*http.Request) string { panic("scope") }, nil, nil,
+		} {
+			t.Run(fmt.Sprint(noHedge, " ", sends), func(t *testing.T) {
+				t.Parallel()
+				p, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}, ScopeOf: scopeOf})
+				require.NoError(t, err)
+				base := scripted.Func(func(attempt int, _ *http.Request) scripted.Step {
+					if attempt+1 == sends {
+						return scripted.Step{Panic: "base"}
+					}
+					return scripted.Step{Status: http.StatusTooManyRequests}
+				})
+				tr := contractNew(t, hedgerow.Config{Base: p.Wrap(base), Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+				var infos []hedgerow.CallInfo
+				ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{
+					NoHedge: noHedge, Done: func(i hedgerow.CallInfo) { infos = append(infos, i) },
+				})
+				req := contractGet(ctx, t, "http://x.test/")
+				require.Panics(t, func() { _, _ = tr.RoundTrip(req) })
+				require.Len(t, infos, 1)
+				require.Equal(t, sends, infos[0].Attempts)
+				require.Len(t, base.Records(), sends)
+			})
+		}
+	}
+}

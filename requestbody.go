@@ -26,8 +26,9 @@ type sentBody struct {
 	failed atomic.Bool     // the body itself has, so that the error of its attempt says nothing of the host
 	final  atomic.Bool     // nothing more is read, and no more copies are made
 
-	mu     sync.Mutex // guards the field below
+	mu     sync.Mutex // guards the fields below
 	copies []*requestBody
+	after  context.CancelCauseFunc // see afterwards; nil: not asked for, or called
 }
 
 // beside calls get for a further body of an attempt, with the copies that it has so far, beside the other attempts of its race.
@@ -99,6 +100,35 @@ func (b *sentBody) ended() error {
 		return err
 	}
 	return errBodyClosed
+}
+
+// afterwards calls cancel when the base has closed the body, at once if it has: a server may answer in full before it has
+// the whole of an upload that it goes on to read (RFC 9113, section 8.1). b may be nil.
+func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
+	if b == nil {
+		cancel(nil)
+		return
+	}
+	b.mu.Lock()
+	b.after = cancel
+	b.mu.Unlock()
+	b.sent()
+}
+
+// sent does what is to be done afterwards, if all copies are closed.
+func (b *sentBody) sent() {
+	b.mu.Lock()
+	cancel := b.after
+	if slices.ContainsFunc(b.copies, func(c *requestBody) bool { return !c.closed.Load() }) {
+		cancel = nil
+	}
+	if cancel != nil {
+		b.after = nil
+	}
+	b.mu.Unlock()
+	if cancel != nil {
+		cancel(nil)
+	}
 }
 
 // all returns the copies. b may be nil.
@@ -248,6 +278,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 func (b *requestBody) Close() error {
 	first := b.closed.CompareAndSwap(false, true)
+	defer b.of.sent()
 	if b.memory { // whoever closes it, no Read is left
 		b.turn <- struct{}{}
 		defer func() { <-b.turn }()
@@ -320,6 +351,9 @@ func closeQuietly(c io.Closer) {
 	_ = c.Close()
 }
 
+// onePacket is the length up to which a body in memory is sent with the headers, so that no answer comes before it.
+const onePacket = 4 << 10
+
 // inMemory reports whether body is one that http.NewRequest made of a reader that cannot block or fail. Wrapped, it would
 // make net/http send the headers in a packet of their own.
 func inMemory(body io.ReadCloser) bool {
@@ -332,4 +366,10 @@ func inMemory(body io.ReadCloser) bool {
 		return true
 	}
 	return false
+}
+
+// memoryLen returns how long a body in memory is, before anything was read of it.
+func memoryLen(body io.ReadCloser) int {
+	r, _ := reflect.TypeAssert[interface{ Len() int }](reflect.ValueOf(body).Field(0))
+	return r.Len()
 }

@@ -118,14 +118,15 @@ func (c *call) failFast() error {
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	a := attempt{ep: c.ep, req: c.req, trial: c.trial}
 	info := CallInfo{Attempts: 1}
-	defer c.abandon(&a)
+	var p *passing
+	defer func() { c.abandon(&a, p) }()
 	c.skip(reason)
 	if c.t.plain {
 		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
 		a.err = ownError(c.ctx, a.err)
 		a.badBody = a.err != nil && mayBeBodyError(a.err, c.req)
 	} else {
-		p := &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
+		p = &passing{attempt: attempt{Context: c.ctx, ep: c.ep, declared: c.declared}, hooks: &c.t.hooks}
 		a.req = p.copy(c.req)
 		a.resp, a.err = outcome(c.t.base.RoundTrip(a.req))
 		a.err = ownError(c.ctx, a.err)
@@ -138,8 +139,8 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 			if a.beside() && !a.unsent() {
 				p.shared.answered()
 			}
-			info.Attempts = p.shared.count()
 		}
+		info.Attempts = p.sends()
 	}
 	a.ended = time.Since(c.start)
 	info.Winner = a.who()
@@ -183,6 +184,17 @@ func (p *passing) sending(a *attempt, now time.Time, pool, resource string) (Att
 }
 
 func (*passing) passes(*attempt) {}
+
+// sends returns how many attempts were sent: one, if there is no pool beneath that counts them. p may be nil.
+func (p *passing) sends() int {
+	if p == nil {
+		return 1
+	}
+	if _, pooled := p.shared.of(&p.attempt); !pooled {
+		return 1
+	}
+	return p.shared.count()
+}
 
 // copy returns the request to send.
 func (p *passing) copy(req *http.Request) *http.Request {
@@ -347,7 +359,7 @@ func (c *call) tell(info CallInfo) {
 
 // abandon ends a call whose base transport or policy function has panicked or ended the goroutine, if that is how it
 // ended.
-func (c *call) abandon(a *attempt) {
+func (c *call) abandon(a *attempt, p *passing) {
 	if c.closed {
 		return
 	}
@@ -358,7 +370,7 @@ func (c *call) abandon(a *attempt) {
 		_ = a.req.Body.Close()
 	}
 	c.free(a)
-	c.finishAbandoned(1)
+	c.finishAbandoned(p.sends())
 }
 
 // finishAbandoned tells the caller of a call that ends without an outcome.

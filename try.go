@@ -27,7 +27,7 @@ type try struct {
 	req    http.Request
 	value  [1]string   // of the credential's header field
 	sent   time.Time   // zero: it was not
-	own    *sentBody   // nil: no body, or one in memory
+	own    *sentBody   // nil: no body, or a small one in memory
 	misfit bool        // the body in memory has another length than the request says
 	plain  bool        // an http.Transport carries it
 	unstop func() bool // stops the release at the end of the caller's context
@@ -119,7 +119,7 @@ func (a *try) make() error {
 	}
 	switch {
 	case !hasBody(&a.req):
-	case inMemory(a.req.Body):
+	case inMemory(a.req.Body) && memoryLen(a.req.Body) <= onePacket:
 		a.misfit = !fits(&a.req)
 	default:
 		a.own = newSentBody(a, &a.req)
@@ -225,7 +225,7 @@ func (a *try) send() {
 	a.err = ownError(a, a.err)
 	a.end = time.Now()
 	if a.resp != nil {
-		a.body.rc, a.body.cancel = a.resp.Body, a.release
+		a.body.rc, a.body.cancel = a.resp.Body, a.over
 		a.resp.Request = w.req // the attempt's own has the credential
 		if c := a.slot.spec.Credential.load(); c != nil && c.query != "" {
 			c.clean(a.resp.Header)

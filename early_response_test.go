@@ -1,0 +1,255 @@
+package hedgerow_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow"
+)
+
+// earlyStacks are what the tests below put in front of a base. No hedge is due.
+func earlyStacks(t *testing.T) map[string]func(http.RoundTripper) http.RoundTripper {
+	t.Helper()
+	pool := func(base http.RoundTripper) http.RoundTripper {
+		p, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}}) // for any host
+		require.NoError(t, err)
+		return p.Wrap(base)
+	}
+	transport := func(base http.RoundTripper, detach bool) http.RoundTripper {
+		return contractNew(t, hedgerow.Config{Base: base, Detach: detach, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+	}
+	return map[string]func(http.RoundTripper) http.RoundTripper{
+		"transport":           func(base http.RoundTripper) http.RoundTripper { return transport(base, false) },
+		"detached":            func(base http.RoundTripper) http.RoundTripper { return transport(base, true) },
+		"pool":                pool,
+		"pools":               func(base http.RoundTripper) http.RoundTripper { return pool(pool(base)) },
+		"transport over pool": func(base http.RoundTripper) http.RoundTripper { return transport(pool(base), false) },
+	}
+}
+
+// earlyUpload returns a request that may be hedged, with its body in memory or from a reader that takes its time.
+func earlyUpload(t *testing.T, url, content string, slow bool) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(content))
+	require.NoError(t, err)
+	req.Header.Set("Idempotency-Key", "k")
+	if slow {
+		req.Body = io.NopCloser(earlyReader{strings.NewReader(content)})
+	}
+	return req
+}
+
+// An earlyReader reads a thousand bytes at a time, and takes a millisecond for that.
+type earlyReader struct{ io.Reader }
+
+func (r earlyReader) Read(p []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return r.Reader.Read(p[:min(len(p), 1000)])
+}
+
+// earlyAnswers are responses that are over at once.
+func earlyAnswers() map[string]func() *http.Response {
+	return map[string]func() *http.Response{
+		"nothing": func() *http.Response {
+			return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}
+		},
+		"declared empty": func() *http.Response {
+			return &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{"Content-Length": {"0"}}, Body: io.NopCloser(strings.NewReader("")),
+			}
+		},
+		"content": func() *http.Response {
+			return &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: -1, Body: io.NopCloser(strings.NewReader("x")),
+			}
+		},
+	}
+}
+
+// An earlyBase answers at once, and goes on to read the request.
+type earlyBase struct {
+	answer func() *http.Response
+	upto   int64 // how much it reads
+
+	sent *http.Request
+	got  chan string
+}
+
+func (b *earlyBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	b.sent, b.got = req, make(chan string, 1)
+	go func() {
+		var got bytes.Buffer
+		for err := error(nil); err == nil && int64(got.Len()) < b.upto && req.Context().Err() == nil; {
+			time.Sleep(time.Millisecond)
+			_, err = io.CopyN(&got, req.Body, 500)
+		}
+		b.got <- got.String()
+		_ = req.Body.Close()
+	}()
+	return b.answer(), nil
+}
+
+// A server may answer in full before it has the whole of an upload, and go on to read that (RFC 9113, section 8.1). The
+// context of the attempt lasts until the base is through with the request, and no longer.
+func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
+	t.Parallel()
+	content := contractText(20_000)
+	for name, stack := range earlyStacks(t) {
+		for answer, response := range earlyAnswers() {
+			for _, slow := range []bool{true, false} {
+				for _, upto := range []int{10_000, 20_000, 30_000} { // the base closes it early, at its length, at its end
+					t.Run(fmt.Sprintf("%s, %s, slow %v, %d", name, answer, slow, upto), func(t *testing.T) {
+						t.Parallel()
+						synctest.Test(t, func(t *testing.T) {
+							base := &earlyBase{answer: response, upto: int64(upto)}
+							resp, err := stack(base).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
+							require.NoError(t, err)
+							_, err = io.Copy(io.Discard, resp.Body)
+							require.NoError(t, err)
+							synctest.Wait()
+							require.NoError(t, base.sent.Context().Err())
+							require.Equal(t, content[:min(upto, len(content))], <-base.got)
+							synctest.Wait()
+							require.Error(t, base.sent.Context().Err())
+							require.NoError(t, resp.Body.Close())
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// A response that is closed before its end ends the upload.
+func TestEarlyCloseEndsTheUpload(t *testing.T) {
+	t.Parallel()
+	for name, stack := range earlyStacks(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				base := &earlyBase{answer: earlyAnswers()["content"], upto: 1 << 20}
+				resp, err := stack(base).RoundTrip(earlyUpload(t, "http://x.test/", contractText(20_000), true))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Error(t, base.sent.Context().Err())
+				require.Less(t, len(<-base.got), 20_000)
+			})
+		})
+	}
+}
+
+// Over HTTP/2 an http.Transport goes on with such an upload.
+func TestEarlyEndOfStream(t *testing.T) {
+	t.Parallel()
+	content := contractText(200_000)
+	for name, stack := range earlyStacks(t) {
+		for _, answer := range []string{"", "x"} {
+			for _, slow := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %q, slow %v", name, answer, slow), func(t *testing.T) {
+					t.Parallel()
+					url, got := earlyServer(t, answer)
+					base := &http.Transport{
+						TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+						ForceAttemptHTTP2: true,
+					}
+					defer base.CloseIdleConnections()
+					resp, err := stack(base).RoundTrip(earlyUpload(t, url, content, slow))
+					require.NoError(t, err)
+					require.Equal(t, 2, resp.ProtoMajor)
+					body, err := io.ReadAll(resp.Body)
+					require.NoError(t, err)
+					require.Equal(t, answer, string(body))
+					require.Equal(t, fmt.Sprint(len(content), " bytes, whole"), contractTimeout(t, got, "the upload"))
+					require.NoError(t, resp.Body.Close())
+				})
+			}
+		}
+	}
+}
+
+// earlyServer speaks enough HTTP/2 (RFC 9113) for one upload: it answers at the first HEADERS, ends the stream on its side,
+// and reads on. It says how the upload has ended.
+func earlyServer(t *testing.T, content string) (url string, got <-chan string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.StartTLS() // for its certificate
+	config := &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	s.Close()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	require.NoError(t, err)
+	ended, done := make(chan string, 1), make(chan struct{})
+	t.Cleanup(func() {
+		close(done)
+		require.NoError(t, l.Close())
+	})
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		n, how := earlyServe(conn, content)
+		ended <- fmt.Sprint(n, " bytes, ", how)
+		<-done
+		_ = conn.Close()
+	}()
+	return "https://" + l.Addr().String(), ended
+}
+
+// earlyServe serves one upload, and returns how many bytes of it came and how it ended.
+func earlyServe(conn io.ReadWriter, content string) (n int, how string) {
+	const (
+		data, headers, reset, settings, windowUpdate = 0, 1, 3, 4, 8 // frame types
+
+		ack, endStream, endHeaders = 1, 1, 4 // flags
+	)
+	write := func(kind, flags byte, stream uint32, payload ...byte) {
+		frame := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
+		frame = binary.BigEndian.AppendUint32(append(frame, flags), stream)
+		_, _ = conn.Write(append(frame, payload...))
+	}
+	preface := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+	if _, err := io.ReadFull(conn, preface); err != nil {
+		return 0, err.Error()
+	}
+	write(settings, 0, 0)
+	for header := make([]byte, 9); ; {
+		if _, err := io.ReadFull(conn, header); err != nil {
+			return n, err.Error()
+		}
+		kind, flags, stream := header[3], header[4], binary.BigEndian.Uint32(header[5:])
+		payload := make([]byte, binary.BigEndian.Uint32(header)>>8)
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			return n, err.Error()
+		}
+		switch {
+		case kind == settings && flags&ack == 0:
+			write(settings, ack, 0)
+		case kind == headers && content == "":
+			write(headers, endHeaders|endStream, stream, 0x88) // :status 200
+		case kind == headers:
+			write(headers, endHeaders, stream, 0x88)
+			write(data, endStream, stream, []byte(content)...)
+		case kind == reset:
+			return n, "reset"
+		case kind == data:
+			n += len(payload)
+			if flags&endStream != 0 {
+				return n, "whole"
+			}
+			room := binary.BigEndian.AppendUint32(nil, uint32(len(payload)))
+			write(windowUpdate, 0, 0, room...)
+			write(windowUpdate, 0, stream, room...)
+		}
+	}
+}
