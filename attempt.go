@@ -123,7 +123,7 @@ func (a *attempt) run(base http.RoundTripper) {
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {
 		a.body.rc, a.body.cancel = a.resp.Body, a.cancel
-		if a.reqBody != nil {
+		if a.reqBody != nil { // else without over: a method value is an allocation
 			a.body.cancel = a.over
 		}
 	}
@@ -230,9 +230,9 @@ func (a *attempt) hand(req *http.Request, plain bool) (*http.Response, error) {
 	a.resp.Request = req
 	switch {
 	case bodiless(a.resp):
-		a.reqBody.afterwards(a.cancel)
+		a.body.end(true)
 	case !plain && declaredEmpty(a.resp, req.Method):
-		a.reqBody.afterwards(a.cancel)
+		a.body.end(true)
 		a.resp.Body = &emptyBody{&a.body}
 	default:
 		a.resp.Body = &a.body

@@ -17,9 +17,10 @@ const peekStep = 4096
 // maxEmptyReads is how often in a row a body may return neither a byte nor an error before peek gives up on it.
 const maxEmptyReads = 100
 
-// A responseBody wraps the body of a response: it ends the context of its attempt when the body has ended, by EOF, a read
-// error or Close, whichever is first. Otherwise it forwards Read and Close as they are; only what peek has read is kept.
-// Close may be called at any time and any number of times; the base's body is closed once.
+// A responseBody wraps the body of a response: it ends its attempt when the body has ended, by EOF, a read error or Close,
+// whichever is first; at EOF the attempt may wait for the request body: see [attempt.over]. Otherwise it forwards Read and Close
+// as they are; only what peek has read is kept. Close may be called at any time and any number of times; the base's body is
+// closed once.
 type responseBody struct {
 	rc     io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -136,7 +137,7 @@ func declaredEmpty(resp *http.Response, method string) bool {
 }
 
 // An emptyBody is the body of a response that is declared empty and comes from a base that nothing is known of. Callers
-// need not close it, so the context of its attempt has ended already, which is no reason for it to fail.
+// need not close it, so the context of its attempt may have ended already, which is no reason for it to fail.
 type emptyBody struct{ rc io.ReadCloser }
 
 func (b *emptyBody) Read(p []byte) (int, error) {

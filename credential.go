@@ -77,8 +77,9 @@ func QueryKey(name, secret string) Credential {
 // is nil if there is no body, or none that can be had again.
 //
 // An error fails the attempt before it is sent, and counts as a transport failure of its resource: the call goes on to another
-// one, whatever its method, and others are preferred for a while. With none left the caller gets the error, or it is the Err of
-// an [ExhaustedError]. Nothing of this is an attempt to [Hooks], or to the counters.
+// one, whatever its method, if it has no body or one that can be had again, and others are preferred for a while. With none left
+// the caller gets the error, or it is the Err of an [ExhaustedError]. It takes one of [PoolConfig].MaxAttempts, but is no attempt
+// to [Hooks], or to the counters.
 //
 // What it sets cannot be told from the rest, so neither that nor the text of its error is masked in error texts. nil is an error
 // from [NewPool].

@@ -43,7 +43,12 @@ func TestDifferential(t *testing.T) {
 					require.Equal(t, want.caller, got.caller, "what the caller sees, %s", side.name)
 					if min(side.fires, s.hedged) == diffUnhedged && !s.loose {
 						require.Equal(t, want.server, got.server, "what the servers see, %s", side.name)
-						require.Equal(t, want.conns, got.conns, "connections, %s", side.name)
+						slack := 0
+						if p.http2 {
+							// On a busy machine a bare transport opens a second one now and then: in 7 of 3000 plays of "redirected POST".
+							slack = 1
+						}
+						require.InDelta(t, want.conns, got.conns, float64(slack), "connections, %s", side.name)
 					}
 				}
 			})

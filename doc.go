@@ -37,8 +37,8 @@
 //  5. The first response that [HedgeConfig].Accept takes wins; an error or another response waits for the attempts in
 //     flight. When all have failed, the outcome of the primary is returned. Losers are cancelled with the cause
 //     [ErrSuperseded], and closed off the caller's path.
-//  6. The winner's context lives until its body has ended: by EOF, an error or Close. As with any RoundTripper, the
-//     caller must close the body.
+//  6. The winner's context lives until its body has ended: by an error, by Close, or by EOF, and then until the base is
+//     through with the request body. As with any RoundTripper, the caller must close the body.
 //
 // # The life of a call in a pool
 //

@@ -18,24 +18,29 @@ import (
 	"github.com/hedgerow-go/hedgerow"
 )
 
-// earlyStacks are what the tests below put in front of a base. No hedge is due.
-func earlyStacks(t *testing.T) map[string]func(http.RoundTripper) http.RoundTripper {
+// An earlyStack is what the tests below put in front of a base. No hedge is due.
+type earlyStack struct {
+	pools             int
+	transport, detach bool
+}
+
+var earlyStacks = map[string]earlyStack{
+	"transport": {transport: true}, "detached": {transport: true, detach: true}, "pool": {pools: 1}, "pools": {pools: 2},
+	"both": {pools: 1, transport: true},
+}
+
+// over puts the stack in front of base.
+func (s earlyStack) over(t *testing.T, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
-	pool := func(base http.RoundTripper) http.RoundTripper {
+	for range s.pools {
 		p, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}}) // for any host
 		require.NoError(t, err)
-		return p.Wrap(base)
+		base = p.Wrap(base)
 	}
-	transport := func(base http.RoundTripper, detach bool) http.RoundTripper {
-		return contractNew(t, hedgerow.Config{Base: base, Detach: detach, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+	if s.transport {
+		base = contractNew(t, hedgerow.Config{Base: base, Detach: s.detach, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
 	}
-	return map[string]func(http.RoundTripper) http.RoundTripper{
-		"transport":           func(base http.RoundTripper) http.RoundTripper { return transport(base, false) },
-		"detached":            func(base http.RoundTripper) http.RoundTripper { return transport(base, true) },
-		"pool":                pool,
-		"pools":               func(base http.RoundTripper) http.RoundTripper { return pool(pool(base)) },
-		"transport over pool": func(base http.RoundTripper) http.RoundTripper { return transport(pool(base), false) },
-	}
+	return base
 }
 
 // earlyUpload returns a request that may be hedged, with its body in memory or from a reader that takes its time.
@@ -105,7 +110,7 @@ func (b *earlyBase) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 	t.Parallel()
 	content := contractText(20_000)
-	for name, stack := range earlyStacks(t) {
+	for name, stack := range earlyStacks {
 		for answer, response := range earlyAnswers() {
 			for _, slow := range []bool{true, false} {
 				for _, upto := range []int{10_000, 20_000, 30_000} { // the base closes it early, at its length, at its end
@@ -113,7 +118,7 @@ func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 						t.Parallel()
 						synctest.Test(t, func(t *testing.T) {
 							base := &earlyBase{answer: response, upto: int64(upto)}
-							resp, err := stack(base).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
+							resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
 							require.NoError(t, err)
 							_, err = io.Copy(io.Discard, resp.Body)
 							require.NoError(t, err)
@@ -131,15 +136,34 @@ func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 	}
 }
 
+// A response without content need not be read before it is closed.
+func TestEarlyEmptyResponseClosedUnread(t *testing.T) {
+	t.Parallel()
+	for name, stack := range earlyStacks {
+		for _, answer := range []string{"nothing", "declared empty"} {
+			t.Run(name+", "+answer, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					base := &earlyBase{answer: earlyAnswers()[answer], upto: 30_000}
+					resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, "http://x.test/", contractText(20_000), true))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.Len(t, <-base.got, 20_000)
+				})
+			})
+		}
+	}
+}
+
 // A response that is closed before its end ends the upload.
 func TestEarlyCloseEndsTheUpload(t *testing.T) {
 	t.Parallel()
-	for name, stack := range earlyStacks(t) {
+	for name, stack := range earlyStacks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				base := &earlyBase{answer: earlyAnswers()["content"], upto: 1 << 20}
-				resp, err := stack(base).RoundTrip(earlyUpload(t, "http://x.test/", contractText(20_000), true))
+				resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, "http://x.test/", contractText(20_000), true))
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				require.Error(t, base.sent.Context().Err())
@@ -153,7 +177,7 @@ func TestEarlyCloseEndsTheUpload(t *testing.T) {
 func TestEarlyEndOfStream(t *testing.T) {
 	t.Parallel()
 	content := contractText(200_000)
-	for name, stack := range earlyStacks(t) {
+	for name, stack := range earlyStacks {
 		for _, answer := range []string{"", "x"} {
 			for _, slow := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, %q, slow %v", name, answer, slow), func(t *testing.T) {
@@ -164,7 +188,7 @@ func TestEarlyEndOfStream(t *testing.T) {
 						ForceAttemptHTTP2: true,
 					}
 					defer base.CloseIdleConnections()
-					resp, err := stack(base).RoundTrip(earlyUpload(t, url, content, slow))
+					resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, url, content, slow))
 					require.NoError(t, err)
 					require.Equal(t, 2, resp.ProtoMajor)
 					body, err := io.ReadAll(resp.Body)

@@ -184,12 +184,10 @@ func (a *try) deliver() {
 		a.resp.Body = upgradedBody(&a.body, conn)
 		return
 	case bodiless(a.resp):
-		a.releaseSlot()
-		a.own.afterwards(a.cancel)
+		a.body.end(true)
 		return
 	case !a.plain && declaredEmpty(a.resp, a.walk.req.Method):
-		a.releaseSlot()
-		a.own.afterwards(a.cancel)
+		a.body.end(true)
 		a.resp.Body = &emptyBody{&a.body}
 		return
 	default:

@@ -67,8 +67,8 @@ type AttemptEvent struct {
 	// Latency is the time from the start of the attempt to its end.
 	Latency time.Duration
 	// Won says that this attempt's response or error was returned; Superseded that it was cancelled because another
-	// attempt was faster. What the caller has cut off is not superseded. A superseded attempt ends with an error, but with
-	// [SignalFirstByte] one that had its headers has a Status and no Err.
+	// attempt was faster. What the caller has cut off is not superseded. A superseded attempt most often ends with
+	// an error; one whose headers came all the same, as with [SignalFirstByte], has a Status and no Err.
 	Won, Superseded bool
 }
 

@@ -71,7 +71,8 @@ func (p *Pool) admin(id string, do func(*member, time.Time)) error {
 // attempt is cancelled by it. scopeKey is that of the call, "" for none. [ActionRetry] counts as one transport failure;
 // [ActionDefault] is an error. [ErrUnknownResource].
 //
-// Who served a call the Winner of [Call].Done names. Without a Transport a layer beneath the pool can tell, by [AttemptFromContext].
+// The Winner that [Call].Done is given says who served a call. Without a Transport a layer beneath the pool can tell, by
+// [AttemptFromContext].
 func (p *Pool) Report(id, scopeKey string, v Verdict) error {
 	if v.Action <= ActionDefault || v.Action > ActionDisable {
 		return fmt.Errorf("hedgerow: pool: report of action %s", v.Action)
@@ -83,9 +84,9 @@ func (p *Pool) Report(id, scopeKey string, v Verdict) error {
 }
 
 // SetResources replaces the resources, all or nothing. State is kept by ID, unless the credential has changed: such a
-// resource starts fresh, also from disabled, and late verdicts of the old one are dropped. Of a [CredentialFunc] nobody can
-// tell, so one that was made anew has changed: keep the value. The other fields apply from
-// the next pick on. An empty list is an error, as is every fault of a resource.
+// resource starts fresh, also from disabled, and late verdicts of the old one are dropped. Two [CredentialFunc] values cannot
+// be compared, so one made anew counts as changed: keep the value. The other fields apply from the next pick on. An empty list
+// is an error, as is every fault of a resource.
 func (p *Pool) SetResources(rs []Resource) error {
 	if len(rs) == 0 {
 		return errors.New("hedgerow: Resources: empty: at least one is required")

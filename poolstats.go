@@ -44,8 +44,8 @@ type ResourceStatus struct {
 	InFlight int
 	// MaxInFlight is the cap in force: 1 while probing; 0: unlimited.
 	MaxInFlight int
-	// ConsecutiveCooldowns are the cooldowns counted, ConsecutiveFailures the transport failures and the errors of its
-	// [CredentialFunc], since the last OK.
+	// ConsecutiveCooldowns are the cooldowns counted since the last OK, ConsecutiveFailures the transport failures, and the
+	// attempts that failed before they were sent, such as by an error of a [CredentialFunc].
 	ConsecutiveCooldowns, ConsecutiveFailures int
 	// Until is the end of the cooldown; zero when not cooling.
 	Until time.Time
@@ -354,7 +354,7 @@ func (r *ResourceStatus) why() string {
 	case len(r.Scopes) > 0:
 		return "healthy but for scope keys"
 	case r.ConsecutiveFailures > 0:
-		return fmt.Sprintf("healthy, transport failures in a row: %d", r.ConsecutiveFailures)
+		return fmt.Sprintf("healthy, failures in a row: %d", r.ConsecutiveFailures)
 	}
 	return r.State.String()
 }

@@ -28,7 +28,7 @@ type sentBody struct {
 
 	mu     sync.Mutex // guards the fields below
 	copies []*requestBody
-	after  context.CancelCauseFunc // see afterwards; nil: not asked for, or called
+	after  context.CancelCauseFunc // see afterwards; nil: not asked for
 }
 
 // beside calls get for a further body of an attempt, with the copies that it has so far, beside the other attempts of its race.
@@ -112,21 +112,16 @@ func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
 	b.mu.Lock()
 	b.after = cancel
 	b.mu.Unlock()
-	b.sent()
+	b.settle()
 }
 
-// sent does what is to be done afterwards, if all copies are closed.
-func (b *sentBody) sent() {
+// settle calls after, if there is one and all copies are closed.
+func (b *sentBody) settle() {
 	b.mu.Lock()
 	cancel := b.after
-	if slices.ContainsFunc(b.copies, func(c *requestBody) bool { return !c.closed.Load() }) {
-		cancel = nil
-	}
-	if cancel != nil {
-		b.after = nil
-	}
+	open := slices.ContainsFunc(b.copies, func(c *requestBody) bool { return !c.closed.Load() })
 	b.mu.Unlock()
-	if cancel != nil {
+	if cancel != nil && !open {
 		cancel(nil)
 	}
 }
@@ -278,7 +273,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 func (b *requestBody) Close() error {
 	first := b.closed.CompareAndSwap(false, true)
-	defer b.of.sent()
+	defer b.of.settle()
 	if b.memory { // whoever closes it, no Read is left
 		b.turn <- struct{}{}
 		defer func() { <-b.turn }()
@@ -351,8 +346,9 @@ func closeQuietly(c io.Closer) {
 	_ = c.Close()
 }
 
-// onePacket is the length up to which a body in memory is sent with the headers, so that no answer comes before it.
-const onePacket = 4 << 10
+// smallBody is the length up to which a pool leaves a body in memory as it is: it is written right after the headers, so that
+// an answer hardly comes before it.
+const smallBody = 4 << 10
 
 // inMemory reports whether body is one that http.NewRequest made of a reader that cannot block or fail. Wrapped, it would
 // make net/http send the headers in a packet of their own.

@@ -37,7 +37,7 @@ type walk struct {
 	lastError error     // of the latest attempt
 	sibling   bool      // lastError is what a sibling's verdict said
 	now       *try      // the latest attempt
-	body      *sentBody // of the latest attempt that was made; nil: it has none, or one in memory
+	body      *sentBody // of the latest attempt that was made; nil: it has none, or a small one in memory
 	sends     int       // attempts that were sent
 
 	first     try

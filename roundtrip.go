@@ -117,7 +117,6 @@ func (c *call) failFast() error {
 // any other base a shallow copy that carries the attempt.
 func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	a := attempt{ep: c.ep, req: c.req, trial: c.trial}
-	info := CallInfo{Attempts: 1}
 	var p *passing
 	defer func() { c.abandon(&a, p) }()
 	c.skip(reason)
@@ -140,10 +139,9 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 				p.shared.answered()
 			}
 		}
-		info.Attempts = p.sends()
 	}
 	a.ended = time.Since(c.start)
-	info.Winner = a.who()
+	info := CallInfo{Attempts: p.attempts(), Winner: a.who()}
 	c.judge(&a)
 	if reason == SkipDisabled || reason == SkipDeadline { // it may be hedged another time
 		c.learnPassed(&a)
@@ -185,8 +183,8 @@ func (p *passing) sending(a *attempt, now time.Time, pool, resource string) (Att
 
 func (*passing) passes(*attempt) {}
 
-// sends returns how many attempts were sent: one, if there is no pool beneath that counts them. p may be nil.
-func (p *passing) sends() int {
+// attempts returns how many attempts were sent: one, if no pool beneath counts them. p is nil over an http.Transport.
+func (p *passing) attempts() int {
 	if p == nil {
 		return 1
 	}
@@ -370,7 +368,7 @@ func (c *call) abandon(a *attempt, p *passing) {
 		_ = a.req.Body.Close()
 	}
 	c.free(a)
-	c.finishAbandoned(p.sends())
+	c.finishAbandoned(p.attempts())
 }
 
 // finishAbandoned tells the caller of a call that ends without an outcome.

@@ -28,7 +28,7 @@ type try struct {
 	value  [1]string   // of the credential's header field
 	sent   time.Time   // zero: it was not
 	own    *sentBody   // nil: no body, or a small one in memory
-	misfit bool        // the body in memory has another length than the request says
+	misfit bool        // the small body in memory has another length than the request says
 	plain  bool        // an http.Transport carries it
 	unstop func() bool // stops the release at the end of the caller's context
 
@@ -119,7 +119,7 @@ func (a *try) make() error {
 	}
 	switch {
 	case !hasBody(&a.req):
-	case inMemory(a.req.Body) && memoryLen(a.req.Body) <= onePacket:
+	case inMemory(a.req.Body) && memoryLen(a.req.Body) <= smallBody:
 		a.misfit = !fits(&a.req)
 	default:
 		a.own = newSentBody(a, &a.req)

@@ -75,7 +75,7 @@ func exit(err error) {
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("overhead", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	short := flags.Bool("short", false, "fewer settings and rounds")
+	short := flags.Bool("short", false, "fewer settings and calls, and fewer rounds over loopback")
 	rounds := flags.Int("rounds", 0, "rounds over the no-op base (default 15); twice as many over loopback, two thirds with -short")
 	filter := flags.String("filter", "", "only settings whose name matches this regular expression")
 	who := flags.String("contenders", "", "only contenders whose name matches this regular expression, and the bare one")
