@@ -2,6 +2,7 @@ package hedgerow_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
@@ -82,7 +83,7 @@ func earlyAnswers() map[string]func() *http.Response {
 	}
 }
 
-// An earlyBase answers at once, and goes on to read the request.
+// An earlyBase answers when it has begun to read the request, and goes on with that.
 type earlyBase struct {
 	answer func() *http.Response
 	upto   int64 // how much it reads
@@ -93,9 +94,10 @@ type earlyBase struct {
 
 func (b *earlyBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.sent, b.got = req, make(chan string, 1)
+	var got bytes.Buffer
+	_, err := io.CopyN(&got, req.Body, 500)
 	go func() {
-		var got bytes.Buffer
-		for err := error(nil); err == nil && int64(got.Len()) < b.upto && req.Context().Err() == nil; {
+		for err == nil && int64(got.Len()) < b.upto && req.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 			_, err = io.CopyN(&got, req.Body, 500)
 		}
@@ -173,38 +175,89 @@ func TestEarlyCloseEndsTheUpload(t *testing.T) {
 	}
 }
 
-// Over HTTP/2 an http.Transport goes on with such an upload.
+// Over HTTP/2 an http.Transport goes on with such an upload, also if it had no leave to send any of it before.
 func TestEarlyEndOfStream(t *testing.T) {
 	t.Parallel()
-	content := contractText(200_000)
 	for name, stack := range earlyStacks {
 		for _, answer := range []string{"", "x"} {
 			for _, slow := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, %q, slow %v", name, answer, slow), func(t *testing.T) {
-					t.Parallel()
-					url, got := earlyServer(t, answer)
-					base := &http.Transport{
-						TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
-						ForceAttemptHTTP2: true,
-					}
-					defer base.CloseIdleConnections()
-					resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, url, content, slow))
-					require.NoError(t, err)
-					require.Equal(t, 2, resp.ProtoMajor)
-					body, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					require.Equal(t, answer, string(body))
-					require.Equal(t, fmt.Sprint(len(content), " bytes, whole"), contractTimeout(t, got, "the upload"))
-					require.NoError(t, resp.Body.Close())
-				})
+				for _, size := range []int{3000, 200_000} {
+					t.Run(fmt.Sprintf("%s, %q, slow %v, %d", name, answer, slow, size), func(t *testing.T) {
+						t.Parallel()
+						url, allow, got := earlyServer(t, answer)
+						base := &http.Transport{
+							TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+							ForceAttemptHTTP2: true,
+						}
+						defer base.CloseIdleConnections()
+						resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, url, contractText(size), slow))
+						require.NoError(t, err)
+						require.Equal(t, 2, resp.ProtoMajor)
+						body, err := io.ReadAll(resp.Body)
+						require.NoError(t, err)
+						require.Equal(t, answer, string(body))
+						close(allow)
+						require.Equal(t, fmt.Sprint(size, " bytes, whole"), contractTimeout(t, got, "the upload"))
+						require.NoError(t, resp.Body.Close())
+					})
+				}
 			}
 		}
 	}
 }
 
-// earlyServer speaks enough HTTP/2 (RFC 9113) for one upload: it answers at the first HEADERS, ends the stream on its side,
-// and reads on. It says how the upload has ended.
-func earlyServer(t *testing.T, content string) (url string, got <-chan string) {
+// What is not sent is not waited for: a copy that was made for a signature, and a body that a layer has read in place of the
+// base. Neither is closed.
+func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
+	t.Parallel()
+	sign := hedgerow.CredentialFunc(func(req *http.Request) error {
+		body, err := req.GetBody()
+		if err == nil {
+			_, err = io.Copy(io.Discard, body)
+		}
+		return err
+	})
+	for name, stack := range earlyStacks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(w, r.Body)
+			}))
+			defer srv.Close()
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			signing, err := hedgerow.NewPool(hedgerow.PoolConfig{
+				Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{{ID: "a", Credential: sign}},
+			})
+			require.NoError(t, err)
+			var attempts []context.Context
+			for _, below := range []http.RoundTripper{
+				signing.Wrap(base),
+				signing.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) { return base.RoundTrip(req) })),
+				roundTrip(func(req *http.Request) (*http.Response, error) {
+					content, err := io.ReadAll(req.Body)
+					return sharedAnswer(req, http.StatusOK, string(content)), err
+				}),
+				roundTrip(func(req *http.Request) (*http.Response, error) { return sharedAnswer(req, http.StatusOK, ""), nil }),
+			} {
+				spy := roundTrip(func(req *http.Request) (*http.Response, error) {
+					attempts = append(attempts, req.Context())
+					return below.RoundTrip(req)
+				})
+				resp, err := stack.over(t, spy).RoundTrip(earlyUpload(t, srv.URL, contractText(10_000), false))
+				require.NoError(t, err)
+				_ = contractRead(t, resp)
+			}
+			for _, ctx := range attempts {
+				contractTimeout(t, ctx.Done(), "the end of the attempt")
+			}
+		})
+	}
+}
+
+// earlyServer speaks enough HTTP/2 (RFC 9113) for one upload: it answers at the first HEADERS, ends the stream on its side, and
+// gives leave to send when allow is closed. It says how the upload has ended.
+func earlyServer(t *testing.T, content string) (url string, allow chan<- struct{}, got <-chan string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.StartTLS() // for its certificate
@@ -212,7 +265,7 @@ func earlyServer(t *testing.T, content string) (url string, got <-chan string) {
 	s.Close()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	require.NoError(t, err)
-	ended, done := make(chan string, 1), make(chan struct{})
+	ended, allowed, done := make(chan string, 1), make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() {
 		close(done)
 		require.NoError(t, l.Close())
@@ -222,16 +275,16 @@ func earlyServer(t *testing.T, content string) (url string, got <-chan string) {
 		if err != nil {
 			return
 		}
-		n, how := earlyServe(conn, content)
+		n, how := earlyServe(conn, content, allowed)
 		ended <- fmt.Sprint(n, " bytes, ", how)
 		<-done
 		_ = conn.Close()
 	}()
-	return "https://" + l.Addr().String(), ended
+	return "https://" + l.Addr().String(), allowed, ended
 }
 
 // earlyServe serves one upload, and returns how many bytes of it came and how it ended.
-func earlyServe(conn io.ReadWriter, content string) (n int, how string) {
+func earlyServe(conn io.ReadWriter, content string, allowed <-chan struct{}) (n int, how string) {
 	const (
 		data, headers, reset, settings, windowUpdate = 0, 1, 3, 4, 8 // frame types
 
@@ -246,7 +299,7 @@ func earlyServe(conn io.ReadWriter, content string) (n int, how string) {
 	if _, err := io.ReadFull(conn, preface); err != nil {
 		return 0, err.Error()
 	}
-	write(settings, 0, 0)
+	write(settings, 0, 0, 0, 4, 0, 0, 0, 0) // SETTINGS_INITIAL_WINDOW_SIZE: 0
 	for header := make([]byte, 9); ; {
 		if _, err := io.ReadFull(conn, header); err != nil {
 			return n, err.Error()
@@ -259,11 +312,15 @@ func earlyServe(conn io.ReadWriter, content string) (n int, how string) {
 		switch {
 		case kind == settings && flags&ack == 0:
 			write(settings, ack, 0)
-		case kind == headers && content == "":
-			write(headers, endHeaders|endStream, stream, 0x88) // :status 200
 		case kind == headers:
-			write(headers, endHeaders, stream, 0x88)
-			write(data, endStream, stream, []byte(content)...)
+			if content == "" {
+				write(headers, endHeaders|endStream, stream, 0x88) // :status 200
+			} else {
+				write(headers, endHeaders, stream, 0x88)
+				write(data, endStream, stream, []byte(content)...)
+			}
+			<-allowed
+			write(windowUpdate, 0, stream, 0, 0, 0xff, 0xff)
 		case kind == reset:
 			return n, "reset"
 		case kind == data:

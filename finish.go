@@ -51,11 +51,6 @@ func checkLocal(req *http.Request) error {
 	return nil
 }
 
-// fits reports whether a body in memory is as long as the request says.
-func fits(req *http.Request) bool {
-	return req.ContentLength <= 0 || req.ContentLength == int64(memoryLen(req.Body))
-}
-
 // isDialError reports whether err came before a connection was there, so that nothing can have been sent. The error of an
 // http.Client, which has followed redirects, does not say so.
 func isDialError(err error) bool {

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -330,6 +331,56 @@ func TestCredentialFuncThatFailsRests(t *testing.T) {
 		require.Zero(t, p.Snapshot()[0].ConsecutiveFailures)
 		require.EqualValues(t, 1, p.Snapshot()[0].Attempts)
 		require.EqualValues(t, 3, p.Stats().Retries) // by the other one, after an error of the first
+	})
+}
+
+// The error of a CredentialFunc is that of its resource, also if it is of another pool.
+func TestCredentialFuncThatFindsAPoolExhausted(t *testing.T) {
+	t.Parallel()
+	tokens := pspecPool(t, hedgerow.PoolConfig{Name: "tokens", Hosts: []string{"token.test"}, Resources: pspecKeys(1)})
+	require.NoError(t, tokens.Disable("A"))
+	fetch := hedgerow.CredentialFunc(func(req *http.Request) error {
+		_, err := tokens.Wrap(scripted.New()).RoundTrip(contractGet(req.Context(), t, "https://token.test/"))
+		require.ErrorContains(t, err, "no resource is eligible")
+		return err
+	})
+	p := pspecPool(t, hedgerow.PoolConfig{
+		Strategy:  hedgerow.PrimaryBackup,
+		Resources: []hedgerow.Resource{{ID: "bad", Credential: fetch}, pspecKeys(1)[0]},
+	})
+	status, _, err := pspecGet(t, p.Wrap(scripted.New(scripted.Step{})))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, 1, p.Snapshot()[0].ConsecutiveFailures)
+}
+
+// A hedge that has lost while its CredentialFunc ran says nothing of a resource, also if a layer between has kept the end of
+// its context from the pool.
+func TestCredentialFuncOfALostHedge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		slow := hedgerow.CredentialFunc(func(*http.Request) error {
+			if asked.Add(1) > 1 {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		p := pspecPool(t, hedgerow.PoolConfig{
+			Resources: []hedgerow.Resource{{ID: "a", Credential: slow}, {ID: "b", Credential: slow}, {ID: "c", Credential: slow}},
+		})
+		pool := p.Wrap(scripted.New(scripted.Step{After: 100 * time.Millisecond}))
+		layer := roundTrip(func(req *http.Request) (*http.Response, error) {
+			return pool.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+		})
+		tr := contractNew(t, hedgerow.Config{Base: layer, Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1}})
+		_, _, err := pspecGet(t, tr)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, asked.Load())
+		for _, r := range p.Snapshot() {
+			require.Zero(t, r.ConsecutiveFailures, r.ID)
+		}
 	})
 }
 

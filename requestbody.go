@@ -79,7 +79,7 @@ func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 }
 
 func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
-	c := &requestBody{of: b, rc: rc, memory: inMemory(rc), turn: make(chan struct{}, 1)}
+	c := &requestBody{of: b, rc: rc, memory: fromMemory(rc), turn: make(chan struct{}, 1)}
 	b.mu.Lock()
 	c.second = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return o.second })
 	final := b.final.Load() // under mu: end closes what is added before it looks
@@ -102,12 +102,19 @@ func (b *sentBody) ended() error {
 	return errBodyClosed
 }
 
-// afterwards calls cancel when the base has closed the body, at once if it has: a server may answer in full before it has
-// the whole of an upload that it goes on to read (RFC 9113, section 8.1). b may be nil.
+// afterwards calls cancel when nobody sends the body any more, at once if nobody does: a server may answer in full before it has
+// the whole of an upload that it goes on to read (RFC 9113, section 8.1). What is being read then counts, and what an
+// http.Transport has, which closes what it has sent; not what others have left open, such as a copy that was read for a signature.
+// b may be nil.
 func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
 	if b == nil {
 		cancel(nil)
 		return
+	}
+	for _, c := range b.all() {
+		if c.begun.Load() && !c.ended.Load() {
+			c.awaited.Store(true)
+		}
 	}
 	b.mu.Lock()
 	b.after = cancel
@@ -115,14 +122,26 @@ func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
 	b.settle()
 }
 
-// settle calls after, if there is one and all copies are closed.
+// settle calls after, if there is one and all copies that are awaited are closed.
 func (b *sentBody) settle() {
 	b.mu.Lock()
 	cancel := b.after
-	open := slices.ContainsFunc(b.copies, func(c *requestBody) bool { return !c.closed.Load() })
+	open := slices.ContainsFunc(b.copies, func(c *requestBody) bool { return c.awaited.Load() && !c.gone.Load() })
 	b.mu.Unlock()
 	if cancel != nil && !open {
 		cancel(nil)
+	}
+}
+
+// awaitBody has the body of req awaited, and what it is made of, if base is an http.Transport: see [sentBody.afterwards].
+func awaitBody(base http.RoundTripper, req *http.Request) {
+	if _, ok := base.(*http.Transport); !ok {
+		return
+	}
+	c, ok := req.Body.(*requestBody)
+	for ok {
+		c.awaited.Store(true)
+		c, ok = c.rc.(*requestBody)
 	}
 }
 
@@ -138,8 +157,9 @@ func (b *sentBody) all() []*requestBody {
 
 // end closes all copies, and those that are still to come: at once those in memory, and those that may block in a goroutine of
 // their own. A reader that others have had may be had again when RoundTrip has returned, so what reads it is waited for a little.
+// b may be nil.
 func (b *sentBody) end() {
-	if b.final.Swap(true) {
+	if b == nil || b.final.Swap(true) {
 		return
 	}
 	for _, c := range b.all() {
@@ -229,6 +249,10 @@ type requestBody struct {
 	second bool // rc was another attempt's before
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
+	gone   atomic.Bool // closed or seized, and no Read from memory is left
+
+	begun, ended atomic.Bool // a Read has begun, and one has returned an error or the end
+	awaited      atomic.Bool // its end is waited for: see sentBody.afterwards
 
 	// turn holds one token while a Read runs; it guards got and behind. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
@@ -238,7 +262,13 @@ type requestBody struct {
 	doubt  atomic.Pointer[pause] // what is read while it lasts is not known to be ours
 }
 
-func (b *requestBody) Read(p []byte) (int, error) {
+func (b *requestBody) Read(p []byte) (n int, err error) {
+	b.begun.Store(true)
+	defer func() {
+		if err != nil {
+			b.ended.Store(true)
+		}
+	}()
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
 	b.doubt.Load().wait()
@@ -253,7 +283,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if err := b.catchUp(p); err != nil {
 		return 0, err
 	}
-	n, err := b.rc.Read(p)
+	n, err = b.rc.Read(p)
 	b.doubt.Load().wait()
 	if b.taken() {
 		return 0, b.fail(errBodyClosed) // there is no telling what it has read
@@ -273,7 +303,10 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 func (b *requestBody) Close() error {
 	first := b.closed.CompareAndSwap(false, true)
-	defer b.of.settle()
+	defer func() { // when others may have the turn again
+		b.gone.Store(true)
+		b.of.settle()
+	}()
 	if b.memory { // whoever closes it, no Read is left
 		b.turn <- struct{}{}
 		defer func() { <-b.turn }()
@@ -338,6 +371,7 @@ func (b *requestBody) robbed() bool {
 func (b *requestBody) seize() {
 	b.seized.Store(true)
 	b.closed.Store(true)
+	b.gone.Store(true)
 }
 
 // closeQuietly closes what nobody wants to hear of any more, in a goroutine where a panic would end the process.
@@ -345,10 +379,6 @@ func closeQuietly(c io.Closer) {
 	defer ignorePanic()
 	_ = c.Close()
 }
-
-// smallBody is the length up to which a pool leaves a body in memory as it is: it is written right after the headers, so that
-// an answer hardly comes before it.
-const smallBody = 4 << 10
 
 // inMemory reports whether body is one that http.NewRequest made of a reader that cannot block or fail. Wrapped, it would
 // make net/http send the headers in a packet of their own.
@@ -364,8 +394,10 @@ func inMemory(body io.ReadCloser) bool {
 	return false
 }
 
-// memoryLen returns how long a body in memory is, before anything was read of it.
-func memoryLen(body io.ReadCloser) int {
-	r, _ := reflect.TypeAssert[interface{ Len() int }](reflect.ValueOf(body).Field(0))
-	return r.Len()
+// fromMemory is inMemory, also of a body that an attempt above has taken over.
+func fromMemory(body io.ReadCloser) bool {
+	if c, ok := body.(*requestBody); ok {
+		return c.memory
+	}
+	return inMemory(body)
 }

@@ -37,7 +37,7 @@ type walk struct {
 	lastError error     // of the latest attempt
 	sibling   bool      // lastError is what a sibling's verdict said
 	now       *try      // the latest attempt
-	body      *sentBody // of the latest attempt that was made; nil: it has none, or a small one in memory
+	body      *sentBody // of the latest attempt that was made; nil: it has none
 	sends     int       // attempts that were sent
 
 	first     try
@@ -59,12 +59,13 @@ func (w *walk) run() (*http.Response, error) {
 		if acquired, why = w.acquire(); acquired == nil {
 			return w.stop(why)
 		}
-		a := w.begin(acquired)
+		a, earlier := w.begin(acquired), w.body
 		if err := a.make(); err != nil {
 			return w.stop(refusal{reason: ExhaustedAttempts})
 		}
 		w.owes = false // the repeat is made
 		w.keep()
+		earlier.end() // its bytes are the caller's when this attempt has won
 		a.send()
 		if done := w.judge(a); done {
 			return w.hand(a)

@@ -142,9 +142,6 @@ func TestHedgeOfASharedBody(t *testing.T) {
 func TestRepeatOfASharedBody(t *testing.T) {
 	t.Parallel()
 	for name, set := range sharedBodies() {
-		if name == "the same reader" {
-			continue // without a Transport above it is sent as it is, in one packet with the headers
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}})
@@ -394,6 +391,55 @@ func TestLoserReadsLate(t *testing.T) {
 			close(returned)
 			require.Zero(t, contractTimeout(t, read, "the loser"))
 		})
+	}
+}
+
+// TestRepeatedAttemptReadsLate is the same with an attempt that a server has refused early, and that a pool has made up for.
+func TestRepeatedAttemptReadsLate(t *testing.T) {
+	t.Parallel()
+	for name, above := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"pool": func(rt http.RoundTripper) http.RoundTripper { return rt },
+		"pools": func(rt http.RoundTripper) http.RoundTripper {
+			return pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"http://shared.test"}, Resources: []hedgerow.Resource{{ID: "o"}}}).Wrap(rt)
+		},
+		"transport": func(rt http.RoundTripper) http.RoundTripper {
+			return contractNew(t, hedgerow.Config{Base: rt, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+		},
+	} {
+		for answer, refuse := range map[string]func(*http.Request) (*http.Response, error){
+			"refusal": func(req *http.Request) (*http.Response, error) {
+				return sharedAnswer(req, http.StatusServiceUnavailable, "x"), nil
+			},
+			"error": func(*http.Request) (*http.Response, error) { return nil, errContract },
+		} {
+			t.Run(name+", "+answer, func(t *testing.T) {
+				t.Parallel()
+				returned, read := make(chan struct{}), make(chan int64, 1)
+				p := pspecPool(t, hedgerow.PoolConfig{
+					Hosts: []string{"http://shared.test"}, Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b"}}, Strategy: hedgerow.PrimaryBackup,
+				})
+				rt := above(p.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Resource == "b" {
+						return sharedAnswer(req, http.StatusOK, ""), nil
+					}
+					go func() {
+						<-returned
+						n, _ := io.Copy(io.Discard, req.Body)
+						read <- n
+					}()
+					return refuse(req)
+				})))
+				ctx := hedgerow.WithCall(t.Context(), hedgerow.Call{Idempotent: true})
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://shared.test/", strings.NewReader(sharedPayload))
+				require.NoError(t, err)
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				require.NoError(t, resp.Body.Close())
+				close(returned)
+				require.Zero(t, contractTimeout(t, read, "the first attempt"))
+			})
+		}
 	}
 }
 

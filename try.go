@@ -27,8 +27,7 @@ type try struct {
 	req    http.Request
 	value  [1]string   // of the credential's header field
 	sent   time.Time   // zero: it was not
-	own    *sentBody   // nil: no body, or a small one in memory
-	misfit bool        // the small body in memory has another length than the request says
+	own    *sentBody   // nil: no body
 	plain  bool        // an http.Transport carries it
 	unstop func() bool // stops the release at the end of the caller's context
 
@@ -117,11 +116,7 @@ func (a *try) make() error {
 		}
 		a.req.Body = body
 	}
-	switch {
-	case !hasBody(&a.req):
-	case inMemory(a.req.Body) && memoryLen(a.req.Body) <= smallBody:
-		a.misfit = !fits(&a.req)
-	default:
+	if hasBody(&a.req) {
 		a.own = newSentBody(a, &a.req)
 		a.own.take(&a.req)
 	}
@@ -221,6 +216,7 @@ func (a *try) send() {
 	a.sent = now
 	w.sends++
 	w.p.noteSent(a)
+	awaitBody(base, &a.req)
 	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
 	a.err = ownError(a, a.err)
 	a.end = time.Now()
@@ -273,7 +269,7 @@ func (w *walk) judge(a *try) (done bool) {
 	switch {
 	case a.err == nil:
 		a.verdict = w.classify(a)
-	case gone, isExhausted(a.err):
+	case gone, isExhausted(a.err) && !a.unsent(), errors.Is(a.err, ErrSuperseded) && a.unsent():
 		a.verdict = Verdict{Action: ActionNeutral}
 	case w.p.doom(a.slot) != ActionDefault: // whatever fault of its own it has
 		w.moveOn(a)
@@ -308,7 +304,7 @@ func (w *walk) judge(a *try) (done bool) {
 // isLocal reports whether an attempt failed for a reason that lies in the request.
 func (a *try) isLocal() bool {
 	scheme := a.req.URL.Scheme
-	return a.misfit || a.own != nil && a.own.failed.Load() || a.plain && (scheme != "http" && scheme != "https" || unsendable(&a.req))
+	return a.own != nil && a.own.failed.Load() || a.plain && (scheme != "http" && scheme != "https" || unsendable(&a.req))
 }
 
 // moveOn tells the Transport above how an attempt has ended whose outcome is not, or not at once, that of the call.
