@@ -107,7 +107,7 @@ func (a *attempt) begin(ctx context.Context) {
 }
 
 // own takes over the body of the attempt's request, so that it can be ended by closing it. One in memory too, although it
-// costs a packet (see inMemory): a loser may read it when RoundTrip has returned, and the bytes are the caller's again.
+// costs a packet (see inOnePacket): a loser may read it when RoundTrip has returned, and the bytes are the caller's again.
 func (a *attempt) own(req *http.Request) {
 	a.req = req
 	if hasBody(req) {

@@ -37,7 +37,7 @@ type walk struct {
 	lastError error     // of the latest attempt
 	sibling   bool      // lastError is what a sibling's verdict said
 	now       *try      // the latest attempt
-	body      *sentBody // of the latest attempt that was made; nil: it has none
+	body      *sentBody // of the latest attempt that was made; nil: it has none, or one that is left as it is
 	sends     int       // attempts that were sent
 
 	first     try

@@ -27,7 +27,7 @@ type try struct {
 	req    http.Request
 	value  [1]string   // of the credential's header field
 	sent   time.Time   // zero: it was not
-	own    *sentBody   // nil: no body
+	own    *sentBody   // nil: no body, or one that is left as it is
 	plain  bool        // an http.Transport carries it
 	unstop func() bool // stops the release at the end of the caller's context
 
@@ -116,15 +116,11 @@ func (a *try) make() error {
 		}
 		a.req.Body = body
 	}
-	if hasBody(&a.req) {
-		a.own = newSentBody(a, &a.req)
-		a.own.take(&a.req)
-	}
-	w.body = a.own
-	a.plain = w.via.plain
+	base := w.via.next
 	if s.Base != nil {
-		_, a.plain = s.Base.(*http.Transport)
+		base = s.Base
 	}
+	_, a.plain = base.(*http.Transport)
 	a.req.Header = w.req.Header.Clone()
 	if s.Credential.setsAnything() {
 		a.req.Trailer = w.req.Trailer.Clone()
@@ -132,6 +128,11 @@ func (a *try) make() error {
 	if s.upstream != nil || s.Credential.setsURL() || !a.plain {
 		a.address(s)
 	}
+	if hasBody(&a.req) && !inOnePacket(base, &a.req) {
+		a.own = newSentBody(a, &a.req)
+		a.own.take(&a.req)
+	}
+	w.body = a.own
 	a.ident = identify(&a.req)
 	return nil
 }
