@@ -42,7 +42,7 @@ func measured(t *testing.T, wanted func(setting) bool) []*result {
 //
 // The target of the report is a third of the best peer. It is met against hedgedhttp, and not against failsafe-go, which
 // adds about 1.7 us with 30 allocations: what holds there is a bound that a regression breaks. So is the multiple of what
-// a context and a timer cost, about 2.2 on an idle machine.
+// a context and a timer cost, about 2 on an idle machine.
 //
 //nolint:paralleltest // it measures time and the allocations of whole processes
 func TestNoop(t *testing.T) {
