@@ -37,8 +37,8 @@ type Call struct {
 type CallInfo struct {
 	// Endpoint and Host are those of the call, as in [EndpointKey].
 	Endpoint, Host string
-	// Attempts is how many attempts were sent; zero: the call was refused, its caller was gone before, or each attempt failed
-	// before it was sent.
+	// Attempts is how many attempts were sent, of nested pools by the outermost; zero: the call was refused, its caller was gone
+	// before, or each attempt failed before it was sent.
 	Attempts int
 	// Winner is the attempt whose response or error was returned. It is the zero Attempt, which reads as a primary, if there is
 	// none, because nothing was sent, or because the caller gave up while the call waited on its own.

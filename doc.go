@@ -50,7 +50,8 @@
 //  5. The slot is held until the response body has ended.
 //
 // Under a Transport a hedge takes a resource that its call does not use, and is not sent if there is none; its delay
-// counts from when the primary is sent, not from when it begins to wait for a resource.
+// counts from when the primary is sent, not from when it begins to wait for a resource. Of nested pools the outermost counts,
+// so a wait in one beneath is latency to the Transport.
 //
 // # What is learned
 //

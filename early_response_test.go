@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -175,16 +176,17 @@ func TestEarlyCloseEndsTheUpload(t *testing.T) {
 	}
 }
 
-// Over HTTP/2 an http.Transport goes on with such an upload, also if it had no leave to send any of it before.
+// Over HTTP/2 an http.Transport goes on with such an upload, also if it had no leave to send any of it before, and if it is a
+// second send of its own after a stream that was refused.
 func TestEarlyEndOfStream(t *testing.T) {
 	t.Parallel()
 	for name, stack := range earlyStacks {
 		for _, answer := range []string{"", "x"} {
 			for _, slow := range []bool{true, false} {
-				for _, size := range []int{3000, 200_000} {
+				for size, refused := range map[int]bool{3000: false, 200_000: false, 4000: true, 100_000: true} {
 					t.Run(fmt.Sprintf("%s, %q, slow %v, %d", name, answer, slow, size), func(t *testing.T) {
 						t.Parallel()
-						url, allow, got := earlyServer(t, answer)
+						url, allow, got := earlyServer(t, answer, refused)
 						base := &http.Transport{
 							TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 							ForceAttemptHTTP2: true,
@@ -211,11 +213,16 @@ func TestEarlyEndOfStream(t *testing.T) {
 func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 	t.Parallel()
 	sign := hedgerow.CredentialFunc(func(req *http.Request) error {
-		body, err := req.GetBody()
-		if err == nil {
-			_, err = io.Copy(io.Discard, body)
+		for _, n := range []int64{math.MaxInt64, req.ContentLength, 1} { // as a hash does it, or what looks for a field
+			body, err := req.GetBody()
+			if err != nil {
+				return err
+			}
+			if _, err = io.Copy(io.Discard, io.LimitReader(body, n)); err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 	for name, stack := range earlyStacks {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +264,7 @@ func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 
 // earlyServer speaks enough HTTP/2 (RFC 9113) for one upload: it answers at the first HEADERS, ends the stream on its side, and
 // gives leave to send when allow is closed. It says how the upload has ended.
-func earlyServer(t *testing.T, content string) (url string, allow chan<- struct{}, got <-chan string) {
+func earlyServer(t *testing.T, content string, refuses bool) (url string, allow chan<- struct{}, got <-chan string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.StartTLS() // for its certificate
@@ -275,7 +282,7 @@ func earlyServer(t *testing.T, content string) (url string, allow chan<- struct{
 		if err != nil {
 			return
 		}
-		n, how := earlyServe(conn, content, allowed)
+		n, how := earlyServe(conn, content, refuses, allowed)
 		ended <- fmt.Sprint(n, " bytes, ", how)
 		<-done
 		_ = conn.Close()
@@ -284,7 +291,7 @@ func earlyServer(t *testing.T, content string) (url string, allow chan<- struct{
 }
 
 // earlyServe serves one upload, and returns how many bytes of it came and how it ended.
-func earlyServe(conn io.ReadWriter, content string, allowed <-chan struct{}) (n int, how string) {
+func earlyServe(conn io.ReadWriter, content string, refuses bool, allowed <-chan struct{}) (n int, how string) {
 	const (
 		data, headers, reset, settings, windowUpdate = 0, 1, 3, 4, 8 // frame types
 
@@ -312,6 +319,12 @@ func earlyServe(conn io.ReadWriter, content string, allowed <-chan struct{}) (n 
 		switch {
 		case kind == settings && flags&ack == 0:
 			write(settings, ack, 0)
+		case kind == headers && refuses && stream == 1:
+			write(reset, 0, stream, 0, 0, 0, 7) // REFUSED_STREAM
+		case refuses && stream == 1:
+			if kind == data { // sent before the settings came
+				write(windowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(len(payload)))...)
+			}
 		case kind == headers:
 			if content == "" {
 				write(headers, endHeaders|endStream, stream, 0x88) // :status 200

@@ -101,6 +101,68 @@ func ExamplePool_Report() {
 	// second healthy 10 0
 }
 
+// Two keys that work on two upstreams: a pool of keys over one of upstreams. Each leaves alone what is about the other. The spent
+// key rests, whichever upstream refuses it, and the dead upstream is avoided, whichever key was to be used there.
+func ExampleNewPool_nested() {
+	dead, west := limited("dead"), limited("west")
+	dead.Close()
+	defer west.Close()
+
+	upstreams, err := hedgerow.NewPool(hedgerow.PoolConfig{
+		Name:      "upstreams",
+		Hosts:     []string{"http://api.example"},
+		Resources: []hedgerow.Resource{{ID: "east", Upstream: dead.URL}, {ID: "west", Upstream: west.URL}},
+		Strategy:  hedgerow.PrimaryBackup,
+		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Response != nil {
+				switch o.Response.StatusCode {
+				case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusTooManyRequests:
+					return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
+				}
+			}
+			return hedgerow.Verdict{}
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	keys, err := hedgerow.NewPool(hedgerow.PoolConfig{
+		Name:  "keys",
+		Hosts: []string{"http://api.example"},
+		Resources: []hedgerow.Resource{
+			{ID: "first", Credential: hedgerow.Bearer("spent")},
+			{ID: "second", Credential: hedgerow.Bearer("good")},
+		},
+		Strategy: hedgerow.PrimaryBackup,
+		Classifier: func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Err != nil || o.Response.StatusCode > http.StatusInternalServerError {
+				return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
+			}
+			return hedgerow.Verdict{}
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: keys.Wrap(upstreams.Wrap(http.DefaultTransport))}
+	defer client.CloseIdleConnections()
+
+	fmt.Println(fetch(client, context.Background(), "http://api.example/"))
+	for _, p := range []*hedgerow.Pool{keys, upstreams} {
+		for _, s := range p.Snapshot() {
+			fmt.Println(s.ID, s.State, s.Attempts, s.ConsecutiveFailures)
+		}
+	}
+	// Output:
+	// west with Bearer good <nil>
+	// first cooling 1 0
+	// second healthy 1 0
+	// east healthy 1 1
+	// west healthy 2 0
+}
+
 // Two keys that work on two upstreams: each pair is a resource, and the pairs of one key are a group. The refusal of a key rests
 // it on both upstreams, and neither upstream for the other key.
 func ExampleNewPool_keysAndUpstreams() {

@@ -76,7 +76,7 @@ func (p *Pool) noteSent(a *try) {
 	defer p.mu.Unlock()
 	p.total.Attempts++
 	a.slot.m.attempts++
-	if a.known.Kind == AttemptRetry {
+	if a.walk.attempts > 1 {
 		p.total.Retries++
 	}
 }

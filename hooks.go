@@ -18,7 +18,7 @@ type Hooks struct {
 	// HedgeSkipped is called when a call is refused a hedge, or a further one, once per call and reason; also for each call
 	// that can never be hedged, such as a plain POST; default nil.
 	HedgeSkipped func(context.Context, SkipEvent)
-	// CircuitChange is called once per transition of a circuit; default nil.
+	// CircuitChange is called once per transition of a circuit; default nil. The end of a cooldown is noticed by the next call.
 	CircuitChange func(CircuitEvent)
 	// AttemptDone is called when an attempt has ended and it is known whether it won, over a pool for each that was sent;
 	// default nil.
@@ -67,7 +67,7 @@ type AttemptEvent struct {
 	// Latency is the time from the start of the attempt to its end.
 	Latency time.Duration
 	// Won says that this attempt's response or error was returned; Superseded that it was cancelled because another
-	// attempt was faster. What the caller has cut off is not superseded. A superseded attempt most often ends with
+	// attempt was faster, or because its resource began to rest. What the caller has cut off is not superseded. A superseded attempt most often ends with
 	// an error; one whose headers came all the same, as with [SignalFirstByte], has a Status and no Err.
 	Won, Superseded bool
 }

@@ -2,8 +2,10 @@ package hedgerow_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,11 +54,92 @@ func TestPoolOfKeysOverAPoolOfUpstreams(t *testing.T) {
 	}
 	get()
 	require.Equal(t, []string{"east.test spent", "east.test good"}, sends)
+	require.EqualValues(t, 1, keys.Stats().Retries)
+	require.Zero(t, upstreams.Stats().Retries) // they are not its own
 	failing = true
 	get()
 	require.NoError(t, keys.Enable("spent"))
 	get()
 	require.Equal(t, []string{"east.test good", "west.test good", "west.test spent", "west.test good"}, sends[2:])
+}
+
+// TestPoolsOfKeysBeneathAPoolOfUpstreams has the keys of one upstream spent: calls go to the other one until they are back.
+func TestPoolsOfKeysBeneathAPoolOfUpstreams(t *testing.T) {
+	t.Parallel()
+	leave := func(codes ...int) hedgerow.Classifier {
+		return func(o hedgerow.Outcome) hedgerow.Verdict {
+			if o.Err != nil && slices.Contains(codes, 0) || o.Response != nil && slices.Contains(codes, o.Response.StatusCode) {
+				return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
+			}
+			return hedgerow.Verdict{}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		sends := map[string]int{}
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			sends[req.URL.Host]++
+			switch pspecKey(req.Header) + "@" + req.URL.Host {
+			case "A@east.test":
+				resp := sharedAnswer(req, http.StatusTooManyRequests, "")
+				resp.Header.Set("Retry-After", "60")
+				return resp, nil
+			case "B@east.test":
+				return sharedAnswer(req, http.StatusUnauthorized, ""), nil
+			}
+			return sharedAnswer(req, http.StatusOK, req.URL.Host), nil
+		})
+		var resources []hedgerow.Resource
+		for _, name := range []string{"east", "west"} {
+			url := "http://" + name + ".test"
+			keys := pspecPool(t, hedgerow.PoolConfig{
+				Hosts: []string{url}, Resources: pspecKeys(2), Synthetic429: true, Classifier: leave(0, 502, 503, 504),
+			})
+			resources = append(resources, hedgerow.Resource{ID: name, Upstream: url, Base: keys.Wrap(base)})
+		}
+		upstreams := pspecPool(t, hedgerow.PoolConfig{
+			Hosts: []string{"http://api.test"}, Resources: resources, Strategy: hedgerow.PrimaryBackup, Classifier: leave(401, 402),
+		})
+		tr := contractNew(t, hedgerow.Config{Base: upstreams.Wrap(base), Breaker: hedgerow.BreakerConfig{FailFast: true}})
+		call := func() (int, string) {
+			resp, err := tr.RoundTrip(contractGet(t.Context(), t, "http://api.test/"))
+			require.NoError(t, err)
+			return resp.StatusCode, contractRead(t, resp)
+		}
+		status, _ := call() // the last answer that there was: one key of east is spent, the other one revoked
+		require.Equal(t, http.StatusUnauthorized, status)
+		for range 50 {
+			status, body := call()
+			require.Equal(t, http.StatusOK, status)
+			require.Equal(t, "west.test", body)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 2, sends["east.test"])
+		require.Equal(t, hedgerow.ResourceCooling, upstreams.Snapshot()[0].State)
+		time.Sleep(time.Minute)
+		_, body := call()
+		require.Equal(t, "west.test", body)
+		require.Equal(t, 3, sends["east.test"]) // the spent one is tried again
+	})
+}
+
+// TestNothingToSendWithIsNoFailure has a pool beneath a pool that has no resource: that says nothing of the host.
+func TestNothingToSendWithIsNoFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
+		require.NoError(t, inner.Disable("A"))
+		outer := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
+		base := roundTrip(func(req *http.Request) (*http.Response, error) { return sharedAnswer(req, http.StatusOK, ""), nil })
+		for name, below := range map[string]http.RoundTripper{"pool": inner.Wrap(base), "pools": outer.Wrap(inner.Wrap(base))} {
+			tr := contractNew(t, hedgerow.Config{Base: below, Breaker: hedgerow.BreakerConfig{FailFast: true}})
+			for range 100 {
+				_, _, err := pspecGet(t, tr)
+				_, ok := errors.AsType[*hedgerow.ExhaustedError](err)
+				require.True(t, ok, "%s: %v", name, err)
+			}
+			require.Equal(t, hedgerow.CircuitClosed, tr.Stats().Hosts["api.test"].Circuit, name)
+		}
+	})
 }
 
 // TestOutcomeReplayable tells classifiers which calls may be sent more than once.

@@ -1,8 +1,13 @@
 package hedgerow_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +56,71 @@ func TestP26DisableOfAResourceThatIsOut(t *testing.T) {
 				require.Len(t, pspecSent(base), 5)
 				pspecIdle(t, p, 3)
 				base.Check(t)
+			})
+		})
+	}
+}
+
+// To a Transport above, an attempt that a sibling's verdict has cut off is superseded, and the refusal is not.
+func TestSiblingIsSuperseded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(2), Strategy: hedgerow.PrimaryBackup})
+		elder := pspec429
+		elder.After = time.Second
+		base := pspecScript(map[string][]scripted.Step{"A": {elder, {After: time.Hour}}})
+		var mu sync.Mutex
+		var events []string
+		tr := contractNew(t, hedgerow.Config{
+			Base: p.Wrap(base), Hedge: hedgerow.HedgeConfig{Disabled: true},
+			Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				superseded := errors.Is(e.Err, hedgerow.ErrSuperseded)
+				events = append(events, fmt.Sprint(e.Attempt.Resource, " ", e.Status, " ", e.Superseded, " ", superseded))
+			}},
+		})
+		first, second := pspecGo(t.Context(), t, tr), pspecGo(t.Context(), t, tr)
+		require.Equal(t, http.StatusOK, (<-first).status)
+		require.Equal(t, http.StatusOK, (<-second).status)
+		require.ElementsMatch(t, []string{"A 429 false false", "A 0 true true", "B 200 false false", "B 200 false false"}, events) //nolint:dupword // two calls
+	})
+}
+
+// P31: also if it has cut off what a CredentialFunc does with the context of its attempt, whose cause it returns as net/http does.
+func TestP31VictimBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	for name, why := range map[string]func(context.Context) error{
+		"cause": context.Cause, "error": context.Context.Err, "its own": func(context.Context) error { return errContract },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var asked atomic.Int32
+				set := hedgerow.CredentialFunc(func(req *http.Request) error {
+					if asked.Add(1) > 1 {
+						<-req.Context().Done()
+						return why(req.Context())
+					}
+					req.Header.Set("Authorization", "Bearer secret-A")
+					return nil
+				})
+				p := pspecPool(t, hedgerow.PoolConfig{
+					Strategy:  hedgerow.PrimaryBackup,
+					Resources: []hedgerow.Resource{{ID: "A", Credential: set}, pspecKeys(2)[1]},
+				})
+				elder := pspec429
+				elder.After = time.Second
+				base := pspecScript(map[string][]scripted.Step{"A": {elder}})
+				first := pspecGo(t.Context(), t, p.Wrap(base))
+				second := pspecGo(t.Context(), t, p.Wrap(base))
+				for _, ch := range []<-chan pspecOutcome{first, second} {
+					o := <-ch
+					require.NoError(t, o.err)
+					require.Equal(t, "B", o.body)
+				}
+				require.Zero(t, p.Snapshot()[0].ConsecutiveFailures)
+				require.EqualValues(t, 1, p.Stats().SiblingCancels)
 			})
 		})
 	}

@@ -24,6 +24,7 @@ type sentBody struct {
 	gets   chan struct{}   // the turn to call GetBody and to add what it returns; the attempts of a race have one between them
 	beside beside          // the rest of the race; nil: there is none
 	failed atomic.Bool     // the body itself has, so that the error of its attempt says nothing of the host
+	awaits atomic.Bool     // an http.Transport sends it: see afterwards
 	final  atomic.Bool     // nothing more is read, and no more copies are made
 
 	mu     sync.Mutex // guards the fields below
@@ -82,6 +83,8 @@ func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 	c := &requestBody{of: b, rc: rc, memory: fromMemory(rc), turn: make(chan struct{}, 1)}
 	b.mu.Lock()
 	c.second = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return o.second })
+	c.extra = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return !o.closed.Load() && !o.ended.Load() })
+	c.awaited.Store(b.awaits.Load() && !c.extra)
 	final := b.final.Load() // under mu: end closes what is added before it looks
 	if !final {
 		b.copies = append(b.copies, c)
@@ -104,15 +107,15 @@ func (b *sentBody) ended() error {
 
 // afterwards calls cancel when nobody sends the body any more, at once if nobody does: a server may answer in full before it has
 // the whole of an upload that it goes on to read (RFC 9113, section 8.1). What is being read then counts, and what an
-// http.Transport has, which closes what it has sent; not what others have left open, such as a copy that was read for a signature.
-// b may be nil.
+// http.Transport has, which closes what it has sent; not what others have left open, nor a copy beside the one that is sent, such
+// as one that was read for a signature. b may be nil.
 func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
 	if b == nil {
 		cancel(nil)
 		return
 	}
 	for _, c := range b.all() {
-		if c.begun.Load() && !c.ended.Load() {
+		if !c.extra && c.begun.Load() && !c.ended.Load() {
 			c.awaited.Store(true)
 		}
 	}
@@ -141,6 +144,7 @@ func awaitBody(base http.RoundTripper, req *http.Request) {
 	c, ok := req.Body.(*requestBody)
 	for ok {
 		c.awaited.Store(true)
+		c.of.awaits.Store(true) // a copy for another send too
 		c, ok = c.rc.(*requestBody)
 	}
 }
@@ -247,6 +251,7 @@ type requestBody struct {
 	rc     io.ReadCloser
 	memory bool // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
 	second bool // rc was another attempt's before
+	extra  bool // it was made beside another copy, which is the one to be sent
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
 	gone   atomic.Bool // closed or seized, and no Read from memory is left

@@ -2,6 +2,7 @@ package hedgerow
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -267,7 +268,7 @@ func (c *call) book(a *attempt) {
 	}
 	if a.err != nil || a.broken {
 		gone, deadline := callerGone(c.ctx, c.stopped)
-		local := a.badBody || c.t.wire && unsendable(a.req)
+		local := a.badBody || untried(a.err) || c.t.wire && unsendable(a.req)
 		if local || gone && (!deadline || a.hedge) {
 			c.free(a)
 			return
@@ -276,6 +277,12 @@ func (c *call) book(a *attempt) {
 	a.trial.take() // it keeps its places
 	now := c.at(a.ended)
 	c.report(c.ep.host.circuit.record(now, a.failure.host), c.ep.circuit.record(now, a.failure.endpoint))
+}
+
+// untried reports whether err says that a pool had nothing to send the call with. Of the one right beneath the attempt knows it.
+func untried(err error) bool {
+	e, ok := errors.AsType[*ExhaustedError](err)
+	return ok && e.Attempts == 0
 }
 
 // free gives back the places that an attempt without an outcome has in the circuits.

@@ -29,6 +29,7 @@ type try struct {
 	sent   time.Time   // zero: it was not
 	own    *sentBody   // nil: no body, or one that is left as it is
 	plain  bool        // an http.Transport carries it
+	lost   bool        // another attempt of the call had won before it was sent
 	unstop func() bool // stops the release at the end of the caller's context
 
 	naming sync.Mutex // guards the field below, once others have the context
@@ -207,6 +208,7 @@ func (a *try) send() {
 		id, may := w.outer.carrier.sending(w.outer, now, a.known.Pool, a.known.Resource)
 		if !may { // another attempt of the call has won meanwhile
 			w.outer.cancel(ErrSuperseded)
+			a.lost = true
 			a.fail(ErrSuperseded)
 			return
 		}
@@ -270,15 +272,15 @@ func (w *walk) judge(a *try) (done bool) {
 	switch {
 	case a.err == nil:
 		a.verdict = w.classify(a)
-	case gone, isExhausted(a.err) && !a.unsent(), errors.Is(a.err, ErrSuperseded) && a.unsent():
+	case gone, isExhausted(a.err) && !a.unsent():
 		a.verdict = Verdict{Action: ActionNeutral}
 	case w.p.doom(a.slot) != ActionDefault: // whatever fault of its own it has
-		w.moveOn(a)
 		w.sibling = true
+		w.moveOn(a)
 		w.lastError = &siblingError{action: w.p.doom(a.slot), id: a.slot.spec.ID}
 		a.release(nil)
 		return false
-	case a.isLocal():
+	case a.isLocal(), a.lost:
 		a.verdict = Verdict{Action: ActionNeutral}
 	case a.unsent():
 		a.verdict = Verdict{Action: ActionRetry}
@@ -289,8 +291,8 @@ func (w *walk) judge(a *try) (done bool) {
 	if a.verdict.Action == ActionOK || a.verdict.Action == ActionNeutral {
 		return true
 	}
-	w.moveOn(a)
 	w.sibling = false
+	w.moveOn(a)
 	a.releaseSlot()
 	if a.resp != nil {
 		w.replaceLast(a)
@@ -313,7 +315,9 @@ func (w *walk) moveOn(a *try) {
 	if a.unsent() || w.outer == nil {
 		return
 	}
-	e := &AttemptEvent{Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.redact(a.err)}
+	e := &AttemptEvent{
+		Attempt: a.known, Latency: a.end.Sub(a.sent), Err: a.slot.spec.redact(a.err), Superseded: w.sibling,
+	}
 	if a.resp != nil {
 		e.Status = a.resp.StatusCode
 	}

@@ -94,7 +94,8 @@ type Outcome struct {
 }
 
 // A Classifier turns an outcome into a verdict. It may run concurrently, without any lock held. It is not asked about
-// attempts whose caller gave up, about attempts cancelled by a sibling, nor about an error of the request's own body.
+// attempts whose caller gave up, about attempts cancelled by a sibling, about an error of the request's own body, nor about an
+// *ExhaustedError of a pool beneath, which ends the call: there [PoolConfig].Synthetic429 makes it a response.
 type Classifier func(Outcome) Verdict
 
 // Classifiers returns a Classifier that asks each of cs until one has an opinion. nil ones are left out.

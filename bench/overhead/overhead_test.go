@@ -156,13 +156,17 @@ func addsAtMost(t *testing.T, one *result, share float64, chosen func(*entry) bo
 func atLeast(all []float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
 	n := len(sorted)
+	factorial := func(k int) float64 { // its logarithm
+		lg, _ := math.Lgamma(float64(k + 1))
+		return lg
+	}
 	below := 0
 	// The chance that at most `below` of n numbers are below their median: a sum of binomial coefficients over 2^n.
-	for chance, term := 0.0, math.Pow(0.5, float64(n)); below < n; below++ {
-		if chance += term; chance > 0.001 {
+	for chance := 0.0; below < n; below++ {
+		chance += math.Exp(factorial(n) - factorial(below) - factorial(n-below) - float64(n)*math.Ln2)
+		if chance > 0.001 {
 			break
 		}
-		term *= float64(n-below) / float64(below+1)
 	}
 	if below == 0 {
 		return math.Inf(-1) // too few to say anything
@@ -182,10 +186,11 @@ func TestAtLeast(t *testing.T) {
 	}
 	for n, want := range map[int]float64{
 		0: math.Inf(-1), 9: math.Inf(-1), // 1/512
-		10: 1, // 1/1024
-		13: 1, // 14/8192 for two
-		15: 2, // 16/32768, and 121/32768 for three
-		22: 4, // 1794/4194304, and 9109/4194304 for five
+		10:     1,    // 1/1024
+		13:     1,    // 14/8192 for two
+		15:     2,    // 16/32768, and 121/32768 for three
+		22:     4,    // 1794/4194304, and 9109/4194304 for five
+		10_000: 4845, // 3.09 standard deviations of 50, and a half
 	} {
 		require.Equal(t, fmt.Sprint(want), fmt.Sprint(atLeast(upTo(n))), n)
 	}
