@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,13 +65,22 @@ func TestPoolOfKeysOverAPoolOfUpstreams(t *testing.T) {
 // TestPoolsOfKeysBeneathAPoolOfUpstreams has the keys of one upstream spent: calls go to the other one until they are back.
 func TestPoolsOfKeysBeneathAPoolOfUpstreams(t *testing.T) {
 	t.Parallel()
-	leave := func(codes ...int) hedgerow.Classifier {
-		return func(o hedgerow.Outcome) hedgerow.Verdict {
-			if o.Err != nil && slices.Contains(codes, 0) || o.Response != nil && slices.Contains(codes, o.Response.StatusCode) {
-				return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
-			}
-			return hedgerow.Verdict{}
+	ofKeys := func(o hedgerow.Outcome) hedgerow.Verdict {
+		if o.Err != nil || o.Response.StatusCode > http.StatusInternalServerError {
+			return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
 		}
+		return hedgerow.Verdict{}
+	}
+	ofUpstreams := func(o hedgerow.Outcome) hedgerow.Verdict {
+		if o.Response != nil {
+			switch o.Response.StatusCode {
+			case http.StatusUnauthorized, http.StatusPaymentRequired:
+				return hedgerow.Verdict{Action: hedgerow.ActionNeutral}
+			case http.StatusTooManyRequests:
+				return hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: 100 * time.Millisecond}
+			}
+		}
+		return hedgerow.Verdict{}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		sends := map[string]int{}
@@ -91,18 +99,24 @@ func TestPoolsOfKeysBeneathAPoolOfUpstreams(t *testing.T) {
 		var resources []hedgerow.Resource
 		for _, name := range []string{"east", "west"} {
 			url := "http://" + name + ".test"
+			capped := pspecKeys(2)
+			capped[0].MaxInFlight, capped[1].MaxInFlight = 1, 1
 			keys := pspecPool(t, hedgerow.PoolConfig{
-				Hosts: []string{url}, Resources: pspecKeys(2), Synthetic429: true, Classifier: leave(0, 502, 503, 504),
+				Hosts: []string{url}, Resources: capped, Synthetic429: true, Classifier: ofKeys,
 			})
 			resources = append(resources, hedgerow.Resource{ID: name, Upstream: url, Base: keys.Wrap(base)})
 		}
 		upstreams := pspecPool(t, hedgerow.PoolConfig{
-			Hosts: []string{"http://api.test"}, Resources: resources, Strategy: hedgerow.PrimaryBackup, Classifier: leave(401, 402),
+			Hosts: []string{"http://api.test"}, Resources: resources, Strategy: hedgerow.PrimaryBackup, Classifier: ofUpstreams,
 		})
 		tr := contractNew(t, hedgerow.Config{Base: upstreams.Wrap(base), Breaker: hedgerow.BreakerConfig{FailFast: true}})
-		call := func() (int, string) {
+		begin := func() *http.Response {
 			resp, err := tr.RoundTrip(contractGet(t.Context(), t, "http://api.test/"))
 			require.NoError(t, err)
+			return resp
+		}
+		call := func() (int, string) {
+			resp := begin()
 			return resp.StatusCode, contractRead(t, resp)
 		}
 		status, _ := call() // the last answer that there was: one key of east is spent, the other one revoked
@@ -114,11 +128,18 @@ func TestPoolsOfKeysBeneathAPoolOfUpstreams(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.Equal(t, 2, sends["east.test"])
-		require.Equal(t, hedgerow.ResourceCooling, upstreams.Snapshot()[0].State)
 		time.Sleep(time.Minute)
 		_, body := call()
 		require.Equal(t, "west.test", body)
 		require.Equal(t, 3, sends["east.test"]) // the spent one is tried again
+
+		first, second := begin(), begin() // all slots that there are
+		status, _ = call()
+		require.Equal(t, http.StatusTooManyRequests, status)
+		_, _ = contractRead(t, first), contractRead(t, second)
+		time.Sleep(100 * time.Millisecond)
+		status, _ = call()
+		require.Equal(t, http.StatusOK, status)
 	})
 }
 

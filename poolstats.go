@@ -71,10 +71,10 @@ type PoolStats struct {
 	Healthy, Cooling, Disabled int
 	// CallsOK counts the calls that ended in a response with verdict OK or neutral.
 	CallsOK uint64
-	// CallsExhausted counts those that ended in a response with another verdict, or in an *ExhaustedError or its synthetic
-	// 429.
+	// CallsExhausted counts those that ended in a response with another verdict, or in an *ExhaustedError of the pool or its
+	// synthetic 429.
 	CallsExhausted uint64
-	// CallsFailed counts those that ended in another error.
+	// CallsFailed counts those that ended in another error, such as the *ExhaustedError of a pool beneath.
 	CallsFailed uint64
 	// CallsCanceled counts those whose caller gave up. Each call counts in exactly one of the four. Under a Transport a hedge
 	// is a call here, and an attempt that loses is cancelled, but one that lost with its response already here counts by that:
