@@ -31,11 +31,15 @@ var earlyStacks = map[string]earlyStack{
 	"both": {pools: 1, transport: true},
 }
 
-// over puts the stack in front of base.
-func (s earlyStack) over(t *testing.T, base http.RoundTripper) http.RoundTripper {
+// over puts the stack in front of base. Its pools sign the calls to the hosts.
+func (s earlyStack) over(t *testing.T, base http.RoundTripper, hosts ...string) http.RoundTripper {
 	t.Helper()
 	for range s.pools {
-		p, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}}) // for any host
+		a := hedgerow.Resource{ID: "a"}
+		if len(hosts) > 0 {
+			a.Credential = earlySigner
+		}
+		p, err := hedgerow.NewPool(hedgerow.PoolConfig{Hosts: hosts, Resources: []hedgerow.Resource{a}})
 		require.NoError(t, err)
 		base = p.Wrap(base)
 	}
@@ -44,6 +48,21 @@ func (s earlyStack) over(t *testing.T, base http.RoundTripper) http.RoundTripper
 	}
 	return base
 }
+
+// earlySigner looks at copies of the body: at all of it, as a hash does with or without a look at the end, at the first byte, and
+// at nothing. It closes none.
+var earlySigner = hedgerow.CredentialFunc(func(req *http.Request) error {
+	for _, n := range []int64{math.MaxInt64, req.ContentLength, 1, 0} {
+		body, err := req.GetBody()
+		if err != nil {
+			return err
+		}
+		if _, err = io.Copy(io.Discard, io.LimitReader(body, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+})
 
 // earlyUpload returns a request that may be hedged, with its body in memory or from a reader that takes its time.
 func earlyUpload(t *testing.T, url, content string, slow bool) *http.Request {
@@ -88,6 +107,7 @@ func earlyAnswers() map[string]func() *http.Response {
 type earlyBase struct {
 	answer func() *http.Response
 	upto   int64 // how much it reads
+	copies bool  // it sends a copy, and leaves the body until it is through
 
 	sent *http.Request
 	got  chan string
@@ -95,13 +115,18 @@ type earlyBase struct {
 
 func (b *earlyBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.sent, b.got = req, make(chan string, 1)
+	body := req.Body
+	if b.copies {
+		body, _ = req.GetBody()
+	}
 	var got bytes.Buffer
-	_, err := io.CopyN(&got, req.Body, 500)
+	_, err := io.CopyN(&got, body, 500)
 	go func() {
 		for err == nil && int64(got.Len()) < b.upto && req.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
-			_, err = io.CopyN(&got, req.Body, 500)
+			_, err = io.CopyN(&got, body, 500)
 		}
+		_ = body.Close()
 		b.got <- got.String()
 		_ = req.Body.Close()
 	}()
@@ -120,7 +145,7 @@ func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 					t.Run(fmt.Sprintf("%s, %s, slow %v, %d", name, answer, slow, upto), func(t *testing.T) {
 						t.Parallel()
 						synctest.Test(t, func(t *testing.T) {
-							base := &earlyBase{answer: response, upto: int64(upto)}
+							base := &earlyBase{answer: response, upto: int64(upto), copies: upto == len(content)}
 							resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
 							require.NoError(t, err)
 							_, err = io.Copy(io.Discard, resp.Body)
@@ -136,6 +161,40 @@ func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The same for the upload of an attempt that follows one which was refused early.
+func TestEarlyResponseAfterARefusal(t *testing.T) {
+	t.Parallel()
+	content := contractText(20_000)
+	for name, stack := range map[string]earlyStack{"pool": {}, "pools": {pools: 1}, "both": {transport: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				second := &earlyBase{answer: earlyAnswers()["nothing"], upto: 30_000}
+				refusing := &earlyBase{answer: func() *http.Response {
+					return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{}, Body: http.NoBody}
+				}, upto: 30_000}
+				p := pspecPool(t, hedgerow.PoolConfig{
+					Hosts: []string{"http://x.test"}, Resources: pspecKeys(2), Strategy: hedgerow.PrimaryBackup,
+				})
+				rt := stack.over(t, p.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					if pspecKey(req.Header) == "A" {
+						return refusing.RoundTrip(req)
+					}
+					return second.RoundTrip(req)
+				})))
+				resp, err := rt.RoundTrip(earlyUpload(t, "http://x.test/", content, false))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, content, <-second.got)
+				synctest.Wait()
+				require.Error(t, second.sent.Context().Err())
+				require.Error(t, refusing.sent.Context().Err())
+				require.Less(t, len(<-refusing.got), len(content))
+			})
+		})
 	}
 }
 
@@ -183,16 +242,20 @@ func TestEarlyEndOfStream(t *testing.T) {
 	for name, stack := range earlyStacks {
 		for _, answer := range []string{"", "x"} {
 			for _, slow := range []bool{true, false} {
-				for size, refused := range map[int]bool{3000: false, 200_000: false, 4000: true, 100_000: true} {
+				for size, refused := range map[int]bool{3000: false, 4000: false, 5000: true, 6000: true, 150_000: true, 200_000: false} {
 					t.Run(fmt.Sprintf("%s, %q, slow %v, %d", name, answer, slow, size), func(t *testing.T) {
 						t.Parallel()
 						url, allow, got := earlyServer(t, answer, refused)
+						var hosts []string
+						if size%3000 != 0 {
+							hosts = []string{url}
+						}
 						base := &http.Transport{
 							TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 							ForceAttemptHTTP2: true,
 						}
 						defer base.CloseIdleConnections()
-						resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, url, contractText(size), slow))
+						resp, err := stack.over(t, base, hosts...).RoundTrip(earlyUpload(t, url, contractText(size), slow))
 						require.NoError(t, err)
 						require.Equal(t, 2, resp.ProtoMajor)
 						body, err := io.ReadAll(resp.Body)
@@ -212,18 +275,6 @@ func TestEarlyEndOfStream(t *testing.T) {
 // base. Neither is closed.
 func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 	t.Parallel()
-	sign := hedgerow.CredentialFunc(func(req *http.Request) error {
-		for _, n := range []int64{math.MaxInt64, req.ContentLength, 1} { // as a hash does it, or what looks for a field
-			body, err := req.GetBody()
-			if err != nil {
-				return err
-			}
-			if _, err = io.Copy(io.Discard, io.LimitReader(body, n)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 	for name, stack := range earlyStacks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -234,7 +285,7 @@ func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
 			signing, err := hedgerow.NewPool(hedgerow.PoolConfig{
-				Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{{ID: "a", Credential: sign}},
+				Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{{ID: "a", Credential: earlySigner}},
 			})
 			require.NoError(t, err)
 			var attempts []context.Context

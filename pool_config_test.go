@@ -337,3 +337,23 @@ func TestRateLimitShows(t *testing.T) {
 		require.Zero(t, p.Snapshot()[0].LimitedUntil)
 	})
 }
+
+// When one of several resources is at its cap, nobody knows which is due first.
+func TestNextAvailableBesideACap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pspecPool(t, hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}, {ID: "b", MaxInFlight: 1}}})
+		base := scripted.New(scripted.Step{Body: "x"})
+		require.NoError(t, p.Report("a", "", hedgerow.Verdict{Action: hedgerow.ActionCooldown, Wait: time.Hour}))
+		resp, err := p.Wrap(base).RoundTrip(contractGet(t.Context(), t, pspecURL))
+		require.NoError(t, err)
+		for _, due := range []time.Time{{}, time.Now().Add(time.Hour)} {
+			_, _, err = pspecGet(t, p.Wrap(base))
+			exhausted, ok := errors.AsType[*hedgerow.ExhaustedError](err)
+			require.True(t, ok)
+			require.Equal(t, due, exhausted.NextAvailable)
+			require.NoError(t, resp.Body.Close())
+			require.NoError(t, p.Disable("b"))
+		}
+	})
+}

@@ -87,6 +87,43 @@ func TestSiblingIsSuperseded(t *testing.T) {
 	})
 }
 
+// The same where no other resource is left.
+func TestLastSiblingIsSuperseded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
+		elder := pspec429
+		elder.After = time.Second
+		base := pspecScript(map[string][]scripted.Step{"A": {elder, {After: time.Hour}}})
+		var mu sync.Mutex
+		var events []string
+		tr := contractNew(t, hedgerow.Config{
+			Base: p.Wrap(base), Hedge: hedgerow.HedgeConfig{Disabled: true},
+			Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, fmt.Sprint(e.Status, " won ", e.Won, " superseded ", e.Superseded))
+			}},
+		})
+		first, second := pspecGo(t.Context(), t, tr), pspecGo(t.Context(), t, tr)
+		require.Equal(t, http.StatusTooManyRequests, (<-first).status)
+		require.ErrorContains(t, (<-second).err, "went into cooldown")
+		require.ElementsMatch(t, []string{"429 won true superseded false", "0 won false superseded true"}, events)
+	})
+}
+
+// Our own cause of another call's end, which may come by what CredentialFuncs share, stays inside as well.
+func TestCredentialFuncWithTheCauseOfAnother(t *testing.T) {
+	t.Parallel()
+	set := hedgerow.CredentialFunc(func(*http.Request) error { return fmt.Errorf("token: %w", hedgerow.ErrSuperseded) })
+	for n := range 2 {
+		p := pspecPool(t, hedgerow.PoolConfig{MaxAttempts: n + 1, RetryDelay: -1, Resources: []hedgerow.Resource{{ID: "a", Credential: set}}})
+		_, _, err := pspecGet(t, p.Wrap(scripted.New()))
+		require.Error(t, err)
+		require.NotErrorIs(t, err, hedgerow.ErrSuperseded)
+	}
+}
+
 // P31: also if it has cut off what a CredentialFunc does with the context of its attempt, whose cause it returns as net/http does.
 func TestP31VictimBeforeItIsSent(t *testing.T) {
 	t.Parallel()

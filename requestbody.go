@@ -83,8 +83,7 @@ func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
 	c := &requestBody{of: b, rc: rc, memory: fromMemory(rc), turn: make(chan struct{}, 1)}
 	b.mu.Lock()
 	c.second = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return o.second })
-	c.extra = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return !o.closed.Load() && !o.ended.Load() })
-	c.awaited.Store(b.awaits.Load() && !c.extra)
+	c.awaited.Store(b.awaits.Load())
 	final := b.final.Load() // under mu: end closes what is added before it looks
 	if !final {
 		b.copies = append(b.copies, c)
@@ -107,15 +106,15 @@ func (b *sentBody) ended() error {
 
 // afterwards calls cancel when nobody sends the body any more, at once if nobody does: a server may answer in full before it has
 // the whole of an upload that it goes on to read (RFC 9113, section 8.1). What is being read then counts, and what an
-// http.Transport has, which closes what it has sent; not what others have left open, nor a copy beside the one that is sent, such
-// as one that was read for a signature. b may be nil.
+// http.Transport has, which closes what it has sent; not what others have left open, nor what a CredentialFunc has looked at. b may
+// be nil.
 func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
 	if b == nil {
 		cancel(nil)
 		return
 	}
 	for _, c := range b.all() {
-		if !c.extra && c.begun.Load() && !c.ended.Load() {
+		if c.begun.Load() && !c.ended.Load() && !c.aside.Load() {
 			c.awaited.Store(true)
 		}
 	}
@@ -146,6 +145,19 @@ func awaitBody(base http.RoundTripper, req *http.Request) {
 		c.awaited.Store(true)
 		c.of.awaits.Store(true) // a copy for another send too
 		c, ok = c.rc.(*requestBody)
+	}
+}
+
+// setAside has only sent count, which is the body of a request, among the copies that it is one of, and what it is made of.
+func setAside(sent io.ReadCloser) {
+	c, ok := sent.(*requestBody)
+	for ; ok; c, ok = c.rc.(*requestBody) {
+		for _, other := range c.of.all() {
+			if other != c {
+				other.aside.Store(true)
+				other.awaited.Store(false)
+			}
+		}
 	}
 }
 
@@ -251,13 +263,13 @@ type requestBody struct {
 	rc     io.ReadCloser
 	memory bool // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
 	second bool // rc was another attempt's before
-	extra  bool // it was made beside another copy, which is the one to be sent
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
 	gone   atomic.Bool // closed or seized, and no Read from memory is left
 
 	begun, ended atomic.Bool // a Read has begun, and one has returned an error or the end
 	awaited      atomic.Bool // its end is waited for: see sentBody.afterwards
+	aside        atomic.Bool // it was made to be looked at, and is not sent
 
 	// turn holds one token while a Read runs; it guards got and behind. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.

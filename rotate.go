@@ -271,7 +271,10 @@ func (w *walk) pause() (stop bool, why refusal) {
 // wait waits until a resource may have become eligible.
 func (w *walk) wait(pl plan, changed <-chan struct{}) (stop bool, why refusal) {
 	now := time.Now()
-	why = refusal{reason: ExhaustedNoResource, next: pl.due}
+	why = refusal{reason: ExhaustedNoResource}
+	if !pl.event { // else another one may be had before, nobody knows when
+		why.next = pl.due
+	}
 	if w.waiting <= 0 || pl.due.IsZero() && !pl.event {
 		return true, why
 	}

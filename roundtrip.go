@@ -325,7 +325,11 @@ func (c *call) attemptDone(a *attempt, won, superseded bool) {
 		e.Status = a.resp.StatusCode
 	}
 	if a.heard != nil && a.heard.done != nil { // the attempt went on from its latest send, but to no other
-		e.Status, e.Err, e.Latency = a.heard.done.Status, a.heard.done.Err, a.heard.done.Latency
+		last := a.heard.done
+		e.Status, e.Err, e.Latency = last.Status, last.Err, last.Latency
+		if last.Superseded { // by a sibling's verdict, and what is returned says so
+			e.Won, e.Superseded = false, true
+		}
 	}
 	c.t.hooks.attemptDone(c.ctx, e)
 }

@@ -192,6 +192,10 @@ func (a *try) send() {
 	}
 	if err == nil {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
+		err = ownError(a, err)
+		if a.slot.spec.Credential.setsAnything() {
+			setAside(a.req.Body)
+		}
 		if id := identify(&a.req); id != a.ident {
 			a.signed.Store(&id)
 		}
