@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,6 +199,42 @@ func TestEarlyResponseAfterARefusal(t *testing.T) {
 	}
 }
 
+// The same beneath a pool and a race: that a hedge is signed does not concern the upload of the primary beside it.
+func TestEarlyResponseBesideASignedHedge(t *testing.T) {
+	t.Parallel()
+	content := contractText(200_000)
+	for _, signer := range []hedgerow.Credential{earlySigner, hedgerow.CredentialFunc(func(*http.Request) error { return nil })} {
+		synctest.Test(t, func(t *testing.T) {
+			primary := &earlyBase{upto: 1 << 20, answer: func() *http.Response {
+				time.Sleep(100 * time.Millisecond) // a hedge is sent meanwhile
+				return earlyAnswers()["nothing"]()
+			}}
+			var hedges atomic.Int32
+			signing := pspecPool(t, hedgerow.PoolConfig{
+				Hosts: []string{"http://x.test"}, Resources: []hedgerow.Resource{{ID: "a", Credential: signer}, {ID: "b", Credential: signer}},
+			})
+			race := contractNew(t, hedgerow.Config{
+				Hedge: hedgerow.HedgeConfig{Delay: 10 * time.Millisecond, MaxHedges: 1},
+				Base: signing.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) {
+					if a, _ := hedgerow.AttemptFromContext(req.Context()); a.Kind == hedgerow.AttemptPrimary {
+						return primary.RoundTrip(req)
+					}
+					hedges.Add(1)
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})),
+			})
+			resp, err := earlyStack{pools: 1}.over(t, race).RoundTrip(earlyUpload(t, "http://x.test/", content, false))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, content, <-primary.got)
+			require.EqualValues(t, 1, hedges.Load())
+			synctest.Wait()
+			require.Error(t, primary.sent.Context().Err())
+		})
+	}
+}
+
 // A response without content need not be read before it is closed.
 func TestEarlyEmptyResponseClosedUnread(t *testing.T) {
 	t.Parallel()
@@ -284,14 +321,28 @@ func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 			defer srv.Close()
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			signing, err := hedgerow.NewPool(hedgerow.PoolConfig{
-				Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{{ID: "a", Credential: earlySigner}},
-			})
+			signing := earlyStack{pools: 1}.over(t, base, srv.URL)
+			replacing, err := hedgerow.NewPool(hedgerow.PoolConfig{Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{
+				{ID: "a", Credential: hedgerow.CredentialFunc(func(req *http.Request) error {
+					body, err := req.GetBody()
+					if err == nil {
+						_, err = io.CopyN(io.Discard, body, 1)
+					}
+					req.Body = struct{ io.ReadCloser }{req.Body}
+					return err
+				})},
+			}})
 			require.NoError(t, err)
 			var attempts []context.Context
 			for _, below := range []http.RoundTripper{
-				signing.Wrap(base),
-				signing.Wrap(roundTrip(func(req *http.Request) (*http.Response, error) { return base.RoundTrip(req) })),
+				signing,
+				earlyStack{pools: 1}.over(t, roundTrip(base.RoundTrip), srv.URL),
+				replacing.Wrap(base),
+				roundTrip(func(req *http.Request) (*http.Response, error) {
+					wrapped := req.Clone(req.Context())
+					wrapped.Body = struct{ io.ReadCloser }{req.Body}
+					return signing.RoundTrip(wrapped)
+				}),
 				roundTrip(func(req *http.Request) (*http.Response, error) {
 					content, err := io.ReadAll(req.Body)
 					return sharedAnswer(req, http.StatusOK, string(content)), err

@@ -148,15 +148,13 @@ func awaitBody(base http.RoundTripper, req *http.Request) {
 	}
 }
 
-// setAside has only sent count, which is the body of a request, among the copies that it is one of, and what it is made of.
-func setAside(sent io.ReadCloser) {
-	c, ok := sent.(*requestBody)
-	for ; ok; c, ok = c.rc.(*requestBody) {
-		for _, other := range c.of.all() {
-			if other != c {
-				other.aside.Store(true)
-				other.awaited.Store(false)
-			}
+// setAside has none of the copies awaited that there are, nor what they are made of, until one is read again: a CredentialFunc has
+// looked at them. What an http.Transport gets, awaitBody marks after this. b may be nil.
+func (b *sentBody) setAside() {
+	for _, c := range b.all() {
+		for ok := true; ok; c, ok = c.rc.(*requestBody) {
+			c.aside.Store(true)
+			c.awaited.Store(false)
 		}
 	}
 }
@@ -269,7 +267,7 @@ type requestBody struct {
 
 	begun, ended atomic.Bool // a Read has begun, and one has returned an error or the end
 	awaited      atomic.Bool // its end is waited for: see sentBody.afterwards
-	aside        atomic.Bool // it was made to be looked at, and is not sent
+	aside        atomic.Bool // it was looked at, and not read since
 
 	// turn holds one token while a Read runs; it guards got and behind. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
@@ -281,6 +279,9 @@ type requestBody struct {
 
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	b.begun.Store(true)
+	if b.aside.Load() {
+		b.aside.Store(false)
+	}
 	defer func() {
 		if err != nil {
 			b.ended.Store(true)

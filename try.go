@@ -194,7 +194,7 @@ func (a *try) send() {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
 		err = ownError(a, err)
 		if a.slot.spec.Credential.setsAnything() {
-			setAside(a.req.Body)
+			a.own.setAside()
 		}
 		if id := identify(&a.req); id != a.ident {
 			a.signed.Store(&id)
