@@ -61,55 +61,41 @@ func TestP26DisableOfAResourceThatIsOut(t *testing.T) {
 	}
 }
 
-// To a Transport above, an attempt that a sibling's verdict has cut off is superseded, and the refusal is not.
+// To a Transport above, an attempt that a sibling's verdict has cut off is superseded, also where no other resource is left, and
+// the refusal is not.
 func TestSiblingIsSuperseded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(2), Strategy: hedgerow.PrimaryBackup})
-		elder := pspec429
-		elder.After = time.Second
-		base := pspecScript(map[string][]scripted.Step{"A": {elder, {After: time.Hour}}})
-		var mu sync.Mutex
-		var events []string
-		tr := contractNew(t, hedgerow.Config{
-			Base: p.Wrap(base), Hedge: hedgerow.HedgeConfig{Disabled: true},
-			Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
-				mu.Lock()
-				defer mu.Unlock()
-				superseded := errors.Is(e.Err, hedgerow.ErrSuperseded)
-				events = append(events, fmt.Sprint(e.Attempt.Resource, " ", e.Status, " ", e.Superseded, " ", superseded))
-			}},
+	for n, want := range map[int][]string{
+		1: {"A 429 won true, superseded false", "A 0 won false, superseded true"},
+		2: {
+			"A 429 won false, superseded false", "A 0 won false, superseded true",
+			"B 200 won true, superseded false", "B 200 won true, superseded false",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(n), Strategy: hedgerow.PrimaryBackup})
+			elder := pspec429
+			elder.After = time.Second
+			base := pspecScript(map[string][]scripted.Step{"A": {elder, {After: time.Hour}}})
+			var mu sync.Mutex
+			var events []string
+			tr := contractNew(t, hedgerow.Config{
+				Base: p.Wrap(base), Hedge: hedgerow.HedgeConfig{Disabled: true},
+				Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
+					mu.Lock()
+					defer mu.Unlock()
+					if e.Superseded != errors.Is(e.Err, hedgerow.ErrSuperseded) {
+						events = append(events, "another cause")
+					}
+					events = append(events, fmt.Sprintf("%s %d won %v, superseded %v", e.Attempt.Resource, e.Status, e.Won, e.Superseded))
+				}},
+			})
+			first, second := pspecGo(t.Context(), t, tr), pspecGo(t.Context(), t, tr)
+			<-first
+			<-second
+			require.ElementsMatch(t, want, events)
 		})
-		first, second := pspecGo(t.Context(), t, tr), pspecGo(t.Context(), t, tr)
-		require.Equal(t, http.StatusOK, (<-first).status)
-		require.Equal(t, http.StatusOK, (<-second).status)
-		require.ElementsMatch(t, []string{"A 429 false false", "A 0 true true", "B 200 false false", "B 200 false false"}, events) //nolint:dupword // two calls
-	})
-}
-
-// The same where no other resource is left.
-func TestLastSiblingIsSuperseded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
-		elder := pspec429
-		elder.After = time.Second
-		base := pspecScript(map[string][]scripted.Step{"A": {elder, {After: time.Hour}}})
-		var mu sync.Mutex
-		var events []string
-		tr := contractNew(t, hedgerow.Config{
-			Base: p.Wrap(base), Hedge: hedgerow.HedgeConfig{Disabled: true},
-			Hooks: hedgerow.Hooks{AttemptDone: func(_ context.Context, e hedgerow.AttemptEvent) {
-				mu.Lock()
-				defer mu.Unlock()
-				events = append(events, fmt.Sprint(e.Status, " won ", e.Won, " superseded ", e.Superseded))
-			}},
-		})
-		first, second := pspecGo(t.Context(), t, tr), pspecGo(t.Context(), t, tr)
-		require.Equal(t, http.StatusTooManyRequests, (<-first).status)
-		require.ErrorContains(t, (<-second).err, "went into cooldown")
-		require.ElementsMatch(t, []string{"429 won true superseded false", "0 won false superseded true"}, events)
-	})
+	}
 }
 
 // Our own cause of another call's end, which may come by what CredentialFuncs share, stays inside as well.

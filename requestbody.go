@@ -279,9 +279,7 @@ type requestBody struct {
 
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	b.begun.Store(true)
-	if b.aside.Load() {
-		b.aside.Store(false)
-	}
+	b.aside.Store(false)
 	defer func() {
 		if err != nil {
 			b.ended.Store(true)
@@ -402,7 +400,7 @@ func closeQuietly(c io.Closer) {
 const smallBody = 4 << 10
 
 // inOnePacket reports whether base writes req as a whole before there can be an answer. Its body need not be taken over, after which
-// it would go in a packet of its own, which costs a third of a call over loopback.
+// it would go in a packet of its own.
 func inOnePacket(base http.RoundTripper, req *http.Request) bool {
 	t, _ := base.(*http.Transport)
 	if t == nil || req.URL.Scheme != "http" || t.Protocols != nil && t.Protocols.UnencryptedHTTP2() || !inMemory(req.Body) {
