@@ -109,7 +109,7 @@ func TestPoolsOfKeysBeneathAPoolOfUpstreams(t *testing.T) {
 		upstreams := pspecPool(t, hedgerow.PoolConfig{
 			Hosts: []string{"http://api.test"}, Resources: resources, Strategy: hedgerow.PrimaryBackup, Classifier: ofUpstreams,
 		})
-		tr := contractNew(t, hedgerow.Config{Base: upstreams.Wrap(base), Breaker: hedgerow.BreakerConfig{FailFast: true}})
+		tr := contractNew(t, hedgerow.Config{Base: upstreams.Wrap(base), Breaker: hedgerow.BreakerConfig{FailFast: true, MinSamples: 20}})
 		begin := func() *http.Response {
 			resp, err := tr.RoundTrip(contractGet(t.Context(), t, "http://api.test/"))
 			require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestNothingToSendWithIsNoFailure(t *testing.T) {
 		outer := pspecPool(t, hedgerow.PoolConfig{Resources: pspecKeys(1)})
 		base := roundTrip(func(req *http.Request) (*http.Response, error) { return sharedAnswer(req, http.StatusOK, ""), nil })
 		for name, below := range map[string]http.RoundTripper{"pool": inner.Wrap(base), "pools": outer.Wrap(inner.Wrap(base))} {
-			tr := contractNew(t, hedgerow.Config{Base: below, Breaker: hedgerow.BreakerConfig{FailFast: true}})
+			tr := contractNew(t, hedgerow.Config{Base: below, Breaker: hedgerow.BreakerConfig{FailFast: true, MinSamples: 20}})
 			for range 100 {
 				_, _, err := pspecGet(t, tr)
 				_, ok := errors.AsType[*hedgerow.ExhaustedError](err)
