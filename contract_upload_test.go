@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -98,6 +99,52 @@ func TestC24NoReadAfterClose(t *testing.T) {
 			})
 		}
 	})
+}
+
+// C24: an HTTP/1.1 transport looks for the end of an upload once more when it has sent all of it. An http.Server may by then have
+// closed the body of the inbound request, whose answer is under way, and the look would cut that answer off.
+func TestC24TheEndIsNotLookedAtTwice(t *testing.T) {
+	t.Parallel()
+	text := contractText(96 << 10)
+	contractEach(t, func(t *testing.T, proto memhttp.Protocol) {
+		t.Helper()
+		srv := contractListen(t, proto, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+		pool, err := hedgerow.NewPool(hedgerow.PoolConfig{Resources: []hedgerow.Resource{{ID: "a"}}})
+		require.NoError(t, err)
+		tr := contractNew(t, hedgerow.Config{Base: srv.Base, Hedge: hedgerow.HedgeConfig{Delay: time.Hour}})
+		for name, rt := range map[string]http.RoundTripper{"pooled": pool.Wrap(srv.Base), "hedged": tr} {
+			for _, length := range []int64{int64(len(text)), -1} {
+				inbound := &contractInbound{Reader: iotest.DataErrReader(strings.NewReader(text))} // as an http.Server's
+				body := &contractBody{src: inbound}
+				req := contractGet(t.Context(), t, srv.URL+"/")
+				req.Method, req.Body, req.ContentLength = http.MethodPut, body, length
+				req.GetBody = func() (io.ReadCloser, error) { return nil, errContract } // without it a Transport passes the body on
+				req.Header.Set("Idempotency-Key", "k1")
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				contractRead(t, resp)
+				require.Eventually(t, func() bool { return body.closes.Load() == 1 }, 10*time.Second, time.Millisecond)
+				require.Zero(t, inbound.looks.Load(), "%s, %d bytes", name, length)
+			}
+		}
+	})
+}
+
+// A contractInbound counts the reads behind its end.
+type contractInbound struct {
+	io.Reader
+
+	ended bool
+	looks atomic.Int64
+}
+
+func (b *contractInbound) Read(p []byte) (int, error) {
+	if b.ended {
+		b.looks.Add(1)
+	}
+	n, err := b.Reader.Read(p)
+	b.ended = b.ended || err != nil
+	return n, err
 }
 
 // contractMark tells the server which requests are hedges.

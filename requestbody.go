@@ -269,10 +269,11 @@ type requestBody struct {
 	awaited      atomic.Bool // its end is waited for: see sentBody.afterwards
 	aside        atomic.Bool // it was looked at, and not read since
 
-	// turn holds one token while a Read runs; it guards got and behind. It is no mutex, because GetBody may sleep, which in a
+	// turn holds one token while a Read runs; it guards got, atEnd and behind. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
 	turn   chan struct{}
 	got    int64                 // bytes read
+	atEnd  bool                  // rc has said that it is at its end
 	behind int64                 // how many of them are to be read once more, because rc was rewound
 	doubt  atomic.Pointer[pause] // what is read while it lasts is not known to be ours
 }
@@ -289,8 +290,8 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 	defer func() { <-b.turn }()
 	b.doubt.Load().wait()
 	switch {
-	case b.taken() && b.of.want > 0 && b.got == b.of.want:
-		return 0, io.EOF // it has been sent, but for net/http's look at the end
+	case b.atEnd, b.taken() && b.of.want > 0 && b.got == b.of.want:
+		return 0, io.EOF // for net/http's second look at the end, when a server may have closed rc: go.dev/issue/40747
 	case b.taken():
 		return 0, b.fail(errBodyClosed)
 	case b.closed.Load(), b.of.final.Load():
@@ -305,6 +306,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 		return 0, b.fail(errBodyClosed) // there is no telling what it has read
 	}
 	b.got += int64(n)
+	b.atEnd = err == io.EOF
 	fails := err != nil && err != io.EOF
 	wrong := b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) // net/http refuses that as well
 	switch {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
 // newProxy is the shortest set-up: a proxy to a URL whose calls go by hedgerow.
@@ -21,6 +23,18 @@ func newProxy(t *testing.T, to string, rt http.RoundTripper) *httputil.ReversePr
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: rt,
 	}
+}
+
+// serve has a server answer by p. Over HTTP/1.1 the server would else close an upload when its answer begins, and cut the answer
+// off if the transport still looks for the end of the upload: go.dev/issue/40747.
+func serve(t *testing.T, proto string, p *httputil.ReverseProxy) *bed.Server {
+	t.Helper()
+	return bed.Serve(t, proto, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		p.ServeHTTP(w, r)
+	}))
 }
 
 // keep gives a request to be sent a body that can be sent again, if it may be sent more than once and is not too large. The
