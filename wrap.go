@@ -9,7 +9,8 @@ import (
 )
 
 // Wrap returns the pool in front of next, which carries the attempts; nil: [http.DefaultTransport]. It may be called
-// often, and all results share the pool's state. The result also has CloseIdleConnections and Unwrap.
+// often, and all results share the pool's state. The result also has Unwrap, and CloseIdleConnections, which reaches next and
+// each [Resource].Base.
 //
 // A response holds its resource's slot until its body ends, so callers must close it, as with any RoundTripper.
 func (p *Pool) Wrap(next http.RoundTripper) http.RoundTripper {

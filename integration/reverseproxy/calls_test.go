@@ -30,7 +30,7 @@ func TestGet(t *testing.T) {
 		target, err := url.Parse(back.URL)
 		require.NoError(t, err)
 		var modified atomic.Int64
-		front := serve(t, proto, &httputil.ReverseProxy{
+		front := bed.Serve(t, proto, &httputil.ReverseProxy{
 			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
 			Transport:      tr,
 			ModifyResponse: func(*http.Response) error { modified.Add(1); return nil },
@@ -75,7 +75,7 @@ func TestUpload(t *testing.T) {
 				if test.keeps {
 					rt = keeping{tr}
 				}
-				front := serve(t, proto, newProxy(t, back.URL, rt))
+				front := bed.Serve(t, proto, newProxy(t, back.URL, rt))
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, io.NopCloser(strings.NewReader(large)))
 				require.NoError(t, err)
 				req.ContentLength = test.length
@@ -115,7 +115,7 @@ func TestStreamingUpload(t *testing.T) {
 			Hosts: []string{back.Host()}, Resources: []hedgerow.Resource{{ID: "a", Credential: hedgerow.Bearer("key-a")}},
 		})
 		tr := bed.New(t, hedgerow.Config{Base: pool.Wrap(back.Base)})
-		front := serve(t, proto, newProxy(t, back.URL, tr))
+		front := bed.Serve(t, proto, newProxy(t, back.URL, tr))
 		body, upload := io.Pipe()
 		go func() {
 			_, _ = io.WriteString(upload, large[:len(large)/2])
@@ -139,7 +139,7 @@ func TestSlowPostIsSentOnce(t *testing.T) {
 		slow := bed.NewGate()
 		back := bed.Serve(t, proto, bed.WithClock(slow.Handler(http.HandlerFunc(bed.Echo))))
 		tr := bed.New(t, hedgerow.Config{Base: bed.Mark(back.Base), Hedge: bed.Soon()})
-		front := serve(t, proto, newProxy(t, back.URL, tr))
+		front := bed.Serve(t, proto, newProxy(t, back.URL, tr))
 		bed.Slowly(t, tr, back.URL, slow, func() error {
 			return bed.Whole(front.Client().Post(front.URL, "text/plain", strings.NewReader(large)))
 		})
@@ -174,7 +174,7 @@ func TestAbort(t *testing.T) {
 			failed <- err
 			panic(http.ErrAbortHandler) // or the client may see an answer yet, while it closes its connection
 		}
-		front := serve(t, proto, p)
+		front := bed.Serve(t, proto, p)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -204,7 +204,7 @@ func TestErrorHandler(t *testing.T) {
 		p.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
-		front := serve(t, proto, p)
+		front := bed.Serve(t, proto, p)
 		resp, err := front.Client().Get(front.URL)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusBadGateway, resp.StatusCode)
@@ -243,7 +243,7 @@ func TestPool(t *testing.T) {
 					if test.keeps {
 						rt = keeping{tr}
 					}
-					front := serve(t, proto, newProxy(t, "https://api.example.com", rt))
+					front := bed.Serve(t, proto, newProxy(t, "https://api.example.com", rt))
 					var body io.Reader
 					if test.method == http.MethodPost {
 						body = strings.NewReader(large)

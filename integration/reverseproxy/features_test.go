@@ -57,7 +57,7 @@ func TestTrailers(t *testing.T) {
 			w.Header().Set(http.TrailerPrefix+"X-Late", "two")
 		})))
 		tr := bed.New(t, hedgerow.Config{Base: bed.Mark(back.Base), Hedge: bed.Soon()})
-		front := serve(t, proto, newProxy(t, back.URL, tr))
+		front := bed.Serve(t, proto, newProxy(t, back.URL, tr))
 		resp, err := front.Client().Get(front.URL)
 		bed.RequireWhole(t, resp, err)
 		require.Equal(t, http.Header{"X-Announced": {"one"}, "X-Late": {"two"}}, resp.Trailer)
@@ -85,7 +85,7 @@ func TestServerSentEvents(t *testing.T) {
 		tr := bed.New(t, hedgerow.Config{Base: bed.Mark(back.Base), Hedge: bed.Once()})
 		p := newProxy(t, back.URL, tr)
 		p.FlushInterval = -1
-		front := serve(t, proto, p)
+		front := bed.Serve(t, proto, p)
 		req, err := http.NewRequestWithContext(bed.Timeout(t), http.MethodGet, front.URL, nil)
 		require.NoError(t, err)
 		resp, err := front.Client().Do(req)
@@ -132,7 +132,7 @@ func TestHopByHop(t *testing.T) {
 		rewrite(r)
 		r.SetXForwarded()
 	}
-	front := serve(t, "h1", p)
+	front := bed.Serve(t, "h1", p)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL, nil)
 	require.NoError(t, err)
 	req.Header.Set("Connection", "X-Private")
@@ -165,7 +165,7 @@ func TestInformational(t *testing.T) {
 			bed.Echo(w, r)
 		}))
 		tr := bed.New(t, hedgerow.Config{Base: bed.Mark(back.Base), Hedge: bed.Once()})
-		front := serve(t, proto, newProxy(t, back.URL, tr))
+		front := bed.Serve(t, proto, newProxy(t, back.URL, tr))
 		var links []string
 		ctx := httptrace.WithClientTrace(bed.Timeout(t), &httptrace.ClientTrace{
 			Got1xxResponse: func(code int, header textproto.MIMEHeader) error {

@@ -2,10 +2,8 @@ package bed
 
 import (
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,12 +15,7 @@ type Server struct {
 
 	// Base is the one http.Transport to the server, without hedgerow.
 	Base *http.Transport
-
-	conns atomic.Int64
 }
-
-// Conns returns how many connections clients have opened.
-func (s *Server) Conns() int { return int(s.conns.Load()) }
 
 // Host returns the server's host and port, as [hedgerow.PoolConfig].Hosts takes it.
 func (s *Server) Host() string { return s.Listener.Addr().String() }
@@ -56,11 +49,6 @@ func Serve(t *testing.T, proto string, handler http.Handler) *Server {
 	}))
 	s.EnableHTTP2 = proto == "h2"
 	s.Config.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: StreamWindow}
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			s.conns.Add(1)
-		}
-	}
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that leave are what is tested
 	s.StartTLS()
 	base, ok := s.Client().Transport.(*http.Transport)
