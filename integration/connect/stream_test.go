@@ -104,7 +104,6 @@ func TestIdempotentServerStreamIsHedged(t *testing.T) {
 				w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 				_ = http.NewResponseController(w).Flush()
 				bed.Hold(r)
-				return
 			}
 			service.ServeHTTP(w, r)
 		}))

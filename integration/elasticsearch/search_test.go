@@ -76,7 +76,6 @@ func TestWhichSearchesAreHedged(t *testing.T) {
 				srv := bed.Serve(t, proto, product(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if c.hedged && bed.IsPrimary(r) {
 						bed.Hold(r)
-						return
 					}
 					found(t, w, r)
 				})))

@@ -69,8 +69,8 @@ func newHolding() holding { return holding{make(chan struct{}, 4), make(chan err
 // primary holds r.
 func (h holding) primary(r *http.Request) {
 	h.came <- struct{}{}
+	defer func() { h.reset <- r.Context().Err() }()
 	bed.Hold(r)
-	h.reset <- r.Context().Err()
 }
 
 // hedge waits for the primary of r.

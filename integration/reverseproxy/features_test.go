@@ -118,7 +118,6 @@ func TestHopByHop(t *testing.T) {
 		}
 		if bed.IsPrimary(r) {
 			bed.Hold(r)
-			return
 		}
 		w.Header().Set("Connection", "X-Secret")
 		w.Header().Set("X-Secret", "secret")
@@ -160,7 +159,6 @@ func TestInformational(t *testing.T) {
 			w.Header().Del("Link")
 			if bed.IsPrimary(r) {
 				bed.Hold(r)
-				return
 			}
 			bed.Echo(w, r)
 		}))

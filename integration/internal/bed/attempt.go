@@ -49,20 +49,20 @@ func HoldPrimary(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if IsPrimary(r) {
 			Hold(r)
-			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Hold waits until the client of r has gone away, or a minute. It reads the request's body first, because only then does
-// a server of HTTP/1.1 notice.
+// Hold waits until the client of r has gone away, or a minute, and ends the handler without an answer, which the client could
+// see yet while it closes its connection. It reads the request's body first, because only then does a server of HTTP/1.1 notice.
 func Hold(r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body) // it fails when the client has gone already
 	select {
 	case <-r.Context().Done():
 	case <-time.After(time.Minute):
 	}
+	panic(http.ErrAbortHandler)
 }
 
 // Await waits for c, or until the client of r has gone away, and reports whether c came.

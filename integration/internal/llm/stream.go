@@ -61,7 +61,6 @@ func (api API) testStreamFirstByte(t *testing.T, proto string) {
 		if bed.IsPrimary(r) {
 			close(flushed)
 			bed.Hold(r)
-			return
 		}
 		bed.Await(r, flushed)
 		half := len(a.Prompt) / 2
@@ -184,8 +183,8 @@ func (api API) testStreamClose(t *testing.T, proto string) {
 			return
 		}
 		svc.start(w, "first")
+		defer close(left)
 		bed.Hold(r)
-		close(left)
 	}
 	rig := svc.Start(t, proto, Setting{Pool: hedgerow.PoolConfig{
 		Resources: []hedgerow.Resource{{ID: "a", Credential: api.Key("key-a"), MaxInFlight: 1}},
