@@ -118,8 +118,7 @@ func (a *attempt) own(req *http.Request) {
 
 // run makes the attempt. A panic of the base transport passes through.
 func (a *attempt) run(base http.RoundTripper) {
-	awaitBody(base, a.req)
-	a.resp, a.err = outcome(base.RoundTrip(a.req)) //nolint:bodyclose // the race closes it, or its caller
+	a.resp, a.err = outcome(carry(base, a.req)) //nolint:bodyclose // the race closes it, or its caller
 	a.err = ownError(a, a.err)
 	a.badBody = a.reqBody != nil && a.reqBody.failed.Load()
 	if a.resp != nil {

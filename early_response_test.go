@@ -19,26 +19,41 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hedgerow-go/hedgerow"
+	"github.com/hedgerow-go/hedgerow/internal/memhttp"
 )
 
-// An earlyStack is what the tests below put in front of a base. No hedge is due.
+// An earlyStack is what the tests below put in front of a base. No hedge is due. What passes is a pool or a Transport that has
+// nothing to do with the call.
 type earlyStack struct {
-	pools             int
-	transport, detach bool
+	pools                     int
+	transport, detach         bool
+	passingPool, passingTrans bool
+	wraps                     bool // what signs wraps the body
 }
 
 var earlyStacks = map[string]earlyStack{
 	"transport": {transport: true}, "detached": {transport: true, detach: true}, "pool": {pools: 1}, "pools": {pools: 2},
-	"both": {pools: 1, transport: true},
+	"both": {pools: 1, transport: true}, "transport, pool passes": {transport: true, passingPool: true},
+	"pool, transport passes": {pools: 1, passingTrans: true},
+	"both, both pass":        {pools: 1, transport: true, passingPool: true, passingTrans: true},
 }
 
 // over puts the stack in front of base. Its pools sign the calls to the hosts.
 func (s earlyStack) over(t *testing.T, base http.RoundTripper, hosts ...string) http.RoundTripper {
 	t.Helper()
+	if s.passingTrans {
+		base = contractNew(t, hedgerow.Config{Base: base, Hedge: hedgerow.HedgeConfig{Disabled: true}})
+	}
+	if s.passingPool {
+		base = pspecPool(t, hedgerow.PoolConfig{Hosts: []string{"elsewhere.test"}, Resources: pspecKeys(1)}).Wrap(base)
+	}
 	for range s.pools {
 		a := hedgerow.Resource{ID: "a"}
 		if len(hosts) > 0 {
 			a.Credential = earlySigner
+			if s.wraps {
+				a.Credential = earlyWrapper
+			}
 		}
 		p, err := hedgerow.NewPool(hedgerow.PoolConfig{Hosts: hosts, Resources: []hedgerow.Resource{a}})
 		require.NoError(t, err)
@@ -65,6 +80,12 @@ var earlySigner = hedgerow.CredentialFunc(func(req *http.Request) error {
 	return nil
 })
 
+// earlyWrapper wraps the body, as what signs it while it is sent does.
+var earlyWrapper = hedgerow.CredentialFunc(func(req *http.Request) error {
+	req.Body = struct{ io.ReadCloser }{req.Body}
+	return nil
+})
+
 // earlyUpload returns a request that may be hedged, with its body in memory or from a reader that takes its time.
 func earlyUpload(t *testing.T, url, content string, slow bool) *http.Request {
 	t.Helper()
@@ -83,6 +104,17 @@ type earlyReader struct{ io.Reader }
 func (r earlyReader) Read(p []byte) (int, error) {
 	time.Sleep(time.Millisecond)
 	return r.Reader.Read(p[:min(len(p), 1000)])
+}
+
+// An earlyEnd says its end with the last byte.
+type earlyEnd struct{ *strings.Reader }
+
+func (r earlyEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if r.Len() == 0 {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // earlyAnswers are responses that are over at once.
@@ -108,7 +140,6 @@ func earlyAnswers() map[string]func() *http.Response {
 type earlyBase struct {
 	answer func() *http.Response
 	upto   int64 // how much it reads
-	copies bool  // it sends a copy, and leaves the body until it is through
 
 	sent *http.Request
 	got  chan string
@@ -116,20 +147,15 @@ type earlyBase struct {
 
 func (b *earlyBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.sent, b.got = req, make(chan string, 1)
-	body := req.Body
-	if b.copies {
-		body, _ = req.GetBody()
-	}
 	var got bytes.Buffer
-	_, err := io.CopyN(&got, body, 500)
+	_, err := io.CopyN(&got, req.Body, 500)
 	go func() {
 		for err == nil && int64(got.Len()) < b.upto && req.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
-			_, err = io.CopyN(&got, body, 500)
+			_, err = io.CopyN(&got, req.Body, 500)
 		}
-		_ = body.Close()
-		b.got <- got.String()
 		_ = req.Body.Close()
+		b.got <- got.String()
 	}()
 	return b.answer(), nil
 }
@@ -146,7 +172,7 @@ func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 					t.Run(fmt.Sprintf("%s, %s, slow %v, %d", name, answer, slow, upto), func(t *testing.T) {
 						t.Parallel()
 						synctest.Test(t, func(t *testing.T) {
-							base := &earlyBase{answer: response, upto: int64(upto), copies: upto == len(content)}
+							base := &earlyBase{answer: response, upto: int64(upto)}
 							resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
 							require.NoError(t, err)
 							_, err = io.Copy(io.Discard, resp.Body)
@@ -195,6 +221,45 @@ func TestEarlyResponseAfterARefusal(t *testing.T) {
 				require.Error(t, refusing.sent.Context().Err())
 				require.Less(t, len(<-refusing.got), len(content))
 			})
+		})
+	}
+}
+
+// A refusal that comes early over HTTP/1.1 is followed by the next attempt at once, and kept, although its end waits for that of
+// the upload (contract C74).
+func TestEarlyRefusalIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, last := range []int{http.StatusOK, http.StatusServiceUnavailable, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var at time.Duration
+			srv := memhttp.NewServer(t, memhttp.HTTP1, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).EnableFullDuplex()
+				if pspecKey(r.Header) == "A" {
+					w.WriteHeader(http.StatusTooManyRequests)
+					_, _ = io.WriteString(w, "refused")
+					return
+				}
+				at = time.Since(start)
+				if last == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(last)
+			}))
+			p := pspecPool(t, hedgerow.PoolConfig{
+				Hosts: []string{srv.URL()}, Resources: pspecKeys(2), Strategy: hedgerow.PrimaryBackup, MaxAttempts: 2,
+			})
+			resp, err := p.Wrap(srv.Transport()).RoundTrip(earlyUpload(t, srv.URL(), contractText(200_000), true))
+			require.NoError(t, err)
+			require.Less(t, at, 10*time.Millisecond)
+			if last == 0 {
+				require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+				require.Equal(t, "refused", contractRead(t, resp))
+				return
+			}
+			require.Equal(t, last, resp.StatusCode)
+			require.NoError(t, resp.Body.Close())
 		})
 	}
 }
@@ -278,28 +343,34 @@ func TestEarlyEndOfStream(t *testing.T) {
 	t.Parallel()
 	for name, stack := range earlyStacks {
 		for _, answer := range []string{"", "x"} {
-			for _, slow := range []bool{true, false} {
+			for _, body := range []string{"in memory", "slow", "at its end"} {
 				for size, refused := range map[int]bool{3000: false, 4000: false, 5000: true, 6000: true, 150_000: true, 200_000: false} {
-					t.Run(fmt.Sprintf("%s, %q, slow %v, %d", name, answer, slow, size), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s, %q, %s, %d", name, answer, body, size), func(t *testing.T) {
 						t.Parallel()
-						url, allow, got := earlyServer(t, answer, refused)
+						url, allow, sent := earlyServer(t, answer, refused)
 						var hosts []string
+						stack := stack
 						if size%3000 != 0 {
 							hosts = []string{url}
+							stack.wraps = size%4000 == 0
 						}
 						base := &http.Transport{
 							TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 							ForceAttemptHTTP2: true,
 						}
 						defer base.CloseIdleConnections()
-						resp, err := stack.over(t, base, hosts...).RoundTrip(earlyUpload(t, url, contractText(size), slow))
+						req := earlyUpload(t, url, contractText(size), body == "slow")
+						if body == "at its end" {
+							req.Body = io.NopCloser(earlyEnd{strings.NewReader(contractText(size))})
+						}
+						resp, err := stack.over(t, base, hosts...).RoundTrip(req)
 						require.NoError(t, err)
 						require.Equal(t, 2, resp.ProtoMajor)
-						body, err := io.ReadAll(resp.Body)
+						got, err := io.ReadAll(resp.Body)
 						require.NoError(t, err)
-						require.Equal(t, answer, string(body))
+						require.Equal(t, answer, string(got))
 						close(allow)
-						require.Equal(t, fmt.Sprint(size, " bytes, whole"), contractTimeout(t, got, "the upload"))
+						require.Equal(t, fmt.Sprint(size, " bytes, whole"), contractTimeout(t, sent, "the upload"))
 						require.NoError(t, resp.Body.Close())
 					})
 				}
@@ -308,8 +379,8 @@ func TestEarlyEndOfStream(t *testing.T) {
 	}
 }
 
-// What is not sent is not waited for: a copy that was made for a signature, and a body that a layer has read in place of the
-// base. Neither is closed.
+// What is not sent is not waited for: a copy that was made for a signature or that a layer has looked at, and a body that a layer
+// has read in place of the base. Neither is closed.
 func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 	t.Parallel()
 	for name, stack := range earlyStacks {
@@ -322,6 +393,22 @@ func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
 			signing := earlyStack{pools: 1}.over(t, base, srv.URL)
+			get := func(req *http.Request, look func(io.Reader) error) {
+				body, err := req.GetBody()
+				require.NoError(t, err)
+				require.NoError(t, look(body))
+			}
+			looking := func(look func(io.Reader) error, below http.RoundTripper) http.RoundTripper {
+				return roundTrip(func(req *http.Request) (*http.Response, error) {
+					get(req, look)
+					resp, err := below.RoundTrip(req)
+					get(req, look) // for its log
+					return resp, err
+				})
+			}
+			all := func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err }
+			length := func(r io.Reader) error { _, err := io.CopyN(io.Discard, r, 10_000); return err }
+			begin := func(r io.Reader) error { _, err := io.CopyN(io.Discard, r, 1); return err }
 			replacing, err := hedgerow.NewPool(hedgerow.PoolConfig{Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{
 				{ID: "a", Credential: hedgerow.CredentialFunc(func(req *http.Request) error {
 					body, err := req.GetBody()
@@ -333,11 +420,22 @@ func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 				})},
 			}})
 			require.NoError(t, err)
+			forgetting, err := hedgerow.NewPool(hedgerow.PoolConfig{Hosts: []string{srv.URL}, Resources: []hedgerow.Resource{
+				{ID: "a", Credential: hedgerow.CredentialFunc(func(req *http.Request) error {
+					req.Body = io.NopCloser(strings.NewReader(contractText(10_000)))
+					return nil
+				})},
+			}})
+			require.NoError(t, err)
+			passing := earlyStack{passingPool: true}.over(t, base)
 			var attempts []context.Context
 			for _, below := range []http.RoundTripper{
 				signing,
 				earlyStack{pools: 1}.over(t, roundTrip(base.RoundTrip), srv.URL),
-				replacing.Wrap(base),
+				replacing.Wrap(base), forgetting.Wrap(base),
+				looking(all, signing), looking(length, signing), looking(begin, signing),
+				looking(all, base), looking(length, base), looking(begin, base),
+				looking(begin, passing), looking(begin, roundTrip(base.RoundTrip)),
 				roundTrip(func(req *http.Request) (*http.Response, error) {
 					wrapped := req.Clone(req.Context())
 					wrapped.Body = struct{ io.ReadCloser }{req.Body}

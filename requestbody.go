@@ -21,10 +21,11 @@ import (
 type sentBody struct {
 	ctx    context.Context //nolint:containedctx // the attempt's
 	want   int64           // its length; not positive: unknown
+	own    *requestBody    // the body of the request itself; nil: it was closed before
 	gets   chan struct{}   // the turn to call GetBody and to add what it returns; the attempts of a race have one between them
 	beside beside          // the rest of the race; nil: there is none
 	failed atomic.Bool     // the body itself has, so that the error of its attempt says nothing of the host
-	awaits atomic.Bool     // an http.Transport sends it: see afterwards
+	awaits atomic.Bool     // an http.Transport has it, which asks for copies to send them: see afterwards
 	final  atomic.Bool     // nothing more is read, and no more copies are made
 
 	mu     sync.Mutex // guards the fields below
@@ -49,7 +50,7 @@ func (b *sentBody) take(req *http.Request) {
 	if err != nil {
 		return // it is closed, and so was the body
 	}
-	req.Body = body
+	b.own, req.Body = body, body
 	if get := req.GetBody; get != nil {
 		req.GetBody = func() (io.ReadCloser, error) {
 			select {
@@ -76,14 +77,20 @@ func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 	if err != nil || rc == nil {
 		return rc, err
 	}
-	return b.add(rc)
+	c, err := b.add(rc)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
-func (b *sentBody) add(rc io.ReadCloser) (io.ReadCloser, error) {
+func (b *sentBody) add(rc io.ReadCloser) (*requestBody, error) {
 	c := &requestBody{of: b, rc: rc, memory: fromMemory(rc), turn: make(chan struct{}, 1)}
 	b.mu.Lock()
 	c.second = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return o.second })
-	c.awaited.Store(b.awaits.Load())
+	if b.awaits.Load() {
+		await(c)
+	}
 	final := b.final.Load() // under mu: end closes what is added before it looks
 	if !final {
 		b.copies = append(b.copies, c)
@@ -105,18 +112,16 @@ func (b *sentBody) ended() error {
 }
 
 // afterwards calls cancel when nobody sends the body any more, at once if nobody does: a server may answer in full before it has
-// the whole of an upload that it goes on to read (RFC 9113, section 8.1). What is being read then counts, and what an
-// http.Transport has, which closes what it has sent; not what others have left open, nor what a CredentialFunc has looked at. b may
-// be nil.
+// the whole of an upload that it goes on to read (RFC 9113, section 8.1). An http.Transport closes what it has sent, and is waited
+// for until then. Of another base it is known only that it has begun to read the body and not come to its end, after which it may
+// leave it open; a copy may be one that it has but looked at, so none of those count. b may be nil.
 func (b *sentBody) afterwards(cancel context.CancelCauseFunc) {
 	if b == nil {
 		cancel(nil)
 		return
 	}
-	for _, c := range b.all() {
-		if c.begun.Load() && !c.ended.Load() && !c.aside.Load() {
-			c.awaited.Store(true)
-		}
+	if c := b.own; c != nil && c.begun.Load() && !c.ended.Load() {
+		await(c)
 	}
 	b.mu.Lock()
 	b.after = cancel
@@ -135,27 +140,53 @@ func (b *sentBody) settle() {
 	}
 }
 
-// awaitBody has the body of req awaited, and what it is made of, if base is an http.Transport: see [sentBody.afterwards].
-func awaitBody(base http.RoundTripper, req *http.Request) {
-	if _, ok := base.(*http.Transport); !ok {
-		return
-	}
-	c, ok := req.Body.(*requestBody)
-	for ok {
+// await has c awaited, and what it is made of, by the attempts that they are parts of: see [sentBody.afterwards].
+func await(c *requestBody) {
+	for ; c != nil; c = ours(c.rc) {
 		c.awaited.Store(true)
-		c.of.awaits.Store(true) // a copy for another send too
-		c, ok = c.rc.(*requestBody)
 	}
 }
 
-// setAside has none of the copies awaited that there are, nor what they are made of, until one is read again: a CredentialFunc has
-// looked at them. What an http.Transport gets, awaitBody marks after this. b may be nil.
-func (b *sentBody) setAside() {
-	for _, c := range b.all() {
-		for ok := true; ok; c, ok = c.rc.(*requestBody) {
-			c.aside.Store(true)
-			c.awaited.Store(false)
+// ours returns the part of an attempt's body that body is, or is in the place of; nil: it is none.
+func ours(body io.ReadCloser) *requestBody {
+	switch b := body.(type) {
+	case *requestBody:
+		return b
+	case *replacedBody:
+		return b.own
+	}
+	return nil
+}
+
+// carry makes the call by base. If that is an http.Transport, the body is awaited, and the copies for which it asks meanwhile.
+func carry(base http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if _, plain := base.(*http.Transport); plain {
+		if c := ours(req.Body); c != nil {
+			await(c)
+			c.of.awaits.Store(true)
+			defer c.of.awaits.Store(false)
 		}
+	}
+	return base.RoundTrip(req)
+}
+
+// A replacedBody is what a CredentialFunc has put in the place of an attempt's body. It may be made of that, or have left it open.
+type replacedBody struct {
+	io.ReadCloser
+
+	own *requestBody
+}
+
+// Close closes both.
+func (b *replacedBody) Close() error {
+	defer closeQuietly(b.own)
+	return b.ReadCloser.Close()
+}
+
+// replaced looks whether req, whose body was b's, has another one now. b may be nil.
+func (b *sentBody) replaced(req *http.Request) {
+	if b != nil && b.own != nil && req.Body != nil && req.Body != http.NoBody && req.Body != b.own {
+		req.Body = &replacedBody{req.Body, b.own}
 	}
 }
 
@@ -267,7 +298,6 @@ type requestBody struct {
 
 	begun, ended atomic.Bool // a Read has begun, and one has returned an error or the end
 	awaited      atomic.Bool // its end is waited for: see sentBody.afterwards
-	aside        atomic.Bool // it was looked at, and not read since
 
 	// turn holds one token while a Read runs; it guards got, atEnd and behind. It is no mutex, because GetBody may sleep, which in a
 	// testing/synctest bubble would stop the clock for a Read that waits for a mutex.
@@ -280,7 +310,6 @@ type requestBody struct {
 
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	b.begun.Store(true)
-	b.aside.Store(false)
 	defer func() {
 		if err != nil {
 			b.ended.Store(true)

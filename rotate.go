@@ -64,7 +64,7 @@ func (w *walk) run() (*http.Response, error) {
 			return w.stop(refusal{reason: ExhaustedAttempts})
 		}
 		w.owes = false // the repeat is made
-		w.keep()
+		w.keep(earlier)
 		earlier.end() // its bytes are the caller's when this attempt has won
 		a.send()
 		if done := w.judge(a); done {

@@ -122,7 +122,7 @@ func (c *call) pass(reason SkipReason) (*http.Response, error) {
 	defer func() { c.abandon(&a, p) }()
 	c.skip(reason)
 	if c.t.plain {
-		a.resp, a.err = outcome(c.t.base.RoundTrip(c.req))
+		a.resp, a.err = outcome(carry(c.t.base, c.req))
 		a.err = ownError(c.ctx, a.err)
 		a.badBody = a.err != nil && mayBeBodyError(a.err, c.req)
 	} else {

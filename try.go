@@ -193,9 +193,7 @@ func (a *try) send() {
 	if err == nil {
 		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
 		err = ownError(a, err)
-		if a.slot.spec.Credential.setsAnything() {
-			a.own.setAside()
-		}
+		a.own.replaced(&a.req)
 		if id := identify(&a.req); id != a.ident {
 			a.signed.Store(&id)
 		}
@@ -223,8 +221,7 @@ func (a *try) send() {
 	a.sent = now
 	w.sends++
 	w.p.noteSent(a)
-	awaitBody(base, &a.req)
-	a.resp, a.err = outcome(base.RoundTrip(&a.req)) //nolint:bodyclose // the walk closes it, or its caller
+	a.resp, a.err = outcome(carry(base, &a.req)) //nolint:bodyclose // the walk closes it, or its caller
 	a.err = ownError(a, a.err)
 	a.end = time.Now()
 	if a.resp != nil {
@@ -358,9 +355,17 @@ func (w *walk) replaceLast(a *try) {
 }
 
 // keep makes sure that the last response needs neither its connection nor its place while the next attempt runs. A response that
-// is larger or slower than what is kept is forgotten.
-func (w *walk) keep() {
-	if a := w.last; a != nil && !a.buffer() {
+// is larger or slower than what is kept is forgotten. Over HTTP/1.1 its end waits for that of the upload (for 50 ms in net/http,
+// whoever closes it), so the upload is ended first.
+func (w *walk) keep(upload *sentBody) {
+	a := w.last
+	if a == nil {
+		return
+	}
+	if a.resp.ProtoMajor < 2 {
+		upload.end()
+	}
+	if !a.buffer() {
 		w.last = nil
 	}
 }

@@ -103,7 +103,7 @@ func (w *pooled) RoundTrip(req *http.Request) (*http.Response, error) {
 		if a, ok := above.(*attempt); ok {
 			a.carrier.passes(a)
 		}
-		return w.next.RoundTrip(req)
+		return carry(w.next, req)
 	}
 	c := &walk{p: w.pool, via: w, req: req, ctx: req.Context()}
 	return c.run() //nolint:contextcheck // each attempt has a child of the request's

@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 	}
 	bare, hedged := r.requests(r.callers[0].server), r.requests(r.callers[1].server)
 	require.EqualValues(t, r.stats.Total.Requests, bare)
-	require.GreaterOrEqual(t, hedged, bare) // a busy machine may find no time to hedge
+	require.GreaterOrEqual(t, hedged, bare)                                             // a busy machine may find no time to hedge
 	require.LessOrEqual(t, uint64(hedged), r.stats.Total.Requests+r.stats.Total.Hedges) // a loser may not have arrived
 }
 

@@ -152,7 +152,7 @@ func TestAllNodesReject(t *testing.T) {
 		nodes := newNodes(t, srv.URL, srv.URL)
 		tr := newTransport(t, nodes.Wrap(srv.Base))
 
-		_, _, err := result(search(t.Context(), newClient(t, tr), strings.NewReader(`{}`)))
+		_, _, err := result(search(unhedged(t), newClient(t, tr), strings.NewReader(`{}`)))
 		require.ErrorContains(t, err, "es_rejected_execution_exception")
 		bed.Settle(t, tr, nodes)
 		require.EqualValues(t, 2, nodes.Stats().Cooldowns)
@@ -235,7 +235,7 @@ func TestKeysRotate(t *testing.T) {
 		})
 		tr := newTransport(t, keys.Wrap(srv.Base))
 
-		_, _, err := result(search(t.Context(), newClient(t, tr), strings.NewReader(`{}`)))
+		_, _, err := result(search(unhedged(t), newClient(t, tr), strings.NewReader(`{}`)))
 		require.NoError(t, err)
 		bed.Settle(t, tr, keys)
 		require.Equal(t, hedgerow.ResourceDisabled, bed.Status(t, keys, "key-1").State)

@@ -22,6 +22,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v9/esutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hedgerow-go/hedgerow"
 	"github.com/hedgerow-go/hedgerow/integration/internal/bed"
 )
 
@@ -93,6 +94,12 @@ func result(resp *esapi.Response, err error) (query, text string, _ error) {
 		return "", "", fmt.Errorf("%d hits", len(v.Hits.Hits))
 	}
 	return v.Hits.Hits[0].Source.Query, v.Hits.Hits[0].Source.Text, nil
+}
+
+// unhedged is the context of a call whose attempts are counted: on a busy machine it could be hedged.
+func unhedged(t *testing.T) context.Context {
+	t.Helper()
+	return hedgerow.WithCall(t.Context(), hedgerow.Call{NoHedge: true})
 }
 
 func search(ctx context.Context, client *elasticsearch.Client, query io.Reader) (*esapi.Response, error) {

@@ -125,7 +125,7 @@ func (api API) testSlowPostIsSentOnce(t *testing.T, proto string) {
 	})
 	require.Len(t, rig.Arrivals(), 1)
 	require.Empty(t, rig.Arrivals()[0].Header.Values("Idempotency-Key"), "the SDK makes up none")
-	require.Equal(t, map[hedgerow.SkipReason]uint64{hedgerow.SkipMethod: 1}, rig.Transport.Stats().Total.Skipped)
+	require.EqualValues(t, 1, rig.Transport.Stats().Total.Skipped[hedgerow.SkipMethod])
 	rig.Settled(t)
 }
 
