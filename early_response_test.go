@@ -28,7 +28,7 @@ type earlyStack struct {
 	pools                     int
 	transport, detach         bool
 	passingPool, passingTrans bool
-	wraps                     bool // what signs wraps the body
+	signer                    hedgerow.Credential // zero: earlySigner
 }
 
 var earlyStacks = map[string]earlyStack{
@@ -50,9 +50,9 @@ func (s earlyStack) over(t *testing.T, base http.RoundTripper, hosts ...string) 
 	for range s.pools {
 		a := hedgerow.Resource{ID: "a"}
 		if len(hosts) > 0 {
-			a.Credential = earlySigner
-			if s.wraps {
-				a.Credential = earlyWrapper
+			a.Credential = s.signer
+			if a.Credential.IsZero() {
+				a.Credential = earlySigner
 			}
 		}
 		p, err := hedgerow.NewPool(hedgerow.PoolConfig{Hosts: hosts, Resources: []hedgerow.Resource{a}})
@@ -86,6 +86,22 @@ var earlyWrapper = hedgerow.CredentialFunc(func(req *http.Request) error {
 	return nil
 })
 
+// earlyReplacer puts a copy in the place of the body.
+var earlyReplacer = hedgerow.CredentialFunc(func(req *http.Request) error {
+	body, err := req.GetBody()
+	if err == nil {
+		_ = req.Body.Close()
+		req.Body = body
+	}
+	return err
+})
+
+// earlyStranger puts in the place of the body what has nothing to do with it.
+var earlyStranger = hedgerow.CredentialFunc(func(req *http.Request) error {
+	req.Body = io.NopCloser(strings.NewReader(contractText(int(req.ContentLength))))
+	return nil
+})
+
 // earlyUpload returns a request that may be hedged, with its body in memory or from a reader that takes its time.
 func earlyUpload(t *testing.T, url, content string, slow bool) *http.Request {
 	t.Helper()
@@ -106,13 +122,23 @@ func (r earlyReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p[:min(len(p), 1000)])
 }
 
-// An earlyEnd says its end with the last byte.
-type earlyEnd struct{ *strings.Reader }
+// An earlyEnd says its end with the last byte. It may be told when to begin, and says when it has.
+type earlyEnd struct {
+	*strings.Reader
+
+	may  <-chan struct{}
+	read chan<- struct{}
+}
 
 func (r earlyEnd) Read(p []byte) (int, error) {
+	<-r.may
+	first := r.Len() == int(r.Size())
 	n, err := r.Reader.Read(p)
 	if r.Len() == 0 {
 		err = io.EOF
+	}
+	if first {
+		close(r.read)
 	}
 	return n, err
 }
@@ -347,12 +373,24 @@ func TestEarlyEndOfStream(t *testing.T) {
 				for size, refused := range map[int]bool{3000: false, 4000: false, 5000: true, 6000: true, 150_000: true, 200_000: false} {
 					t.Run(fmt.Sprintf("%s, %q, %s, %d", name, answer, body, size), func(t *testing.T) {
 						t.Parallel()
-						url, allow, sent := earlyServer(t, answer, refused)
+						read := make(chan struct{})
+						gated := body == "at its end" && !refused // of a stream that is refused nothing may have been read
+						if !gated {
+							close(read)
+						}
+						url, settled, allow, sent := earlyServer(t, answer, refused, read)
 						var hosts []string
 						stack := stack
 						if size%3000 != 0 {
 							hosts = []string{url}
-							stack.wraps = size%4000 == 0
+							switch {
+							case size%4000 == 0 && body == "at its end":
+								stack.signer = earlyWrapper
+							case size%4000 == 0 && body == "slow":
+								stack.signer = earlyStranger
+							case size%4000 == 0:
+								stack.signer = earlyReplacer
+							}
 						}
 						base := &http.Transport{
 							TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
@@ -360,8 +398,8 @@ func TestEarlyEndOfStream(t *testing.T) {
 						}
 						defer base.CloseIdleConnections()
 						req := earlyUpload(t, url, contractText(size), body == "slow")
-						if body == "at its end" {
-							req.Body = io.NopCloser(earlyEnd{strings.NewReader(contractText(size))})
+						if gated {
+							req.Body = io.NopCloser(earlyEnd{strings.NewReader(contractText(size)), settled, read})
 						}
 						resp, err := stack.over(t, base, hosts...).RoundTrip(req)
 						require.NoError(t, err)
@@ -462,9 +500,12 @@ func TestEarlyResponseAwaitsOnlyWhatIsSent(t *testing.T) {
 	}
 }
 
-// earlyServer speaks enough HTTP/2 (RFC 9113) for one upload: it answers at the first HEADERS, ends the stream on its side, and
-// gives leave to send when allow is closed. It says how the upload has ended.
-func earlyServer(t *testing.T, content string, refuses bool) (url string, allow chan<- struct{}, got <-chan string) {
+// earlyServer speaks enough HTTP/2 (RFC 9113) for one upload: it closes settled when the client knows that it has no leave to send,
+// answers at the first HEADERS, or then if it may not yet, ends the stream on its side, and gives leave to send when allow is closed. It says how
+// the upload has ended.
+func earlyServer(t *testing.T, content string, refuses bool, may <-chan struct{}) (
+	url string, settled <-chan struct{}, allow chan<- struct{}, got <-chan string,
+) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.StartTLS() // for its certificate
@@ -472,7 +513,7 @@ func earlyServer(t *testing.T, content string, refuses bool) (url string, allow 
 	s.Close()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	require.NoError(t, err)
-	ended, allowed, done := make(chan string, 1), make(chan struct{}), make(chan struct{})
+	ended, allowed, done, knows := make(chan string, 1), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() {
 		close(done)
 		require.NoError(t, l.Close())
@@ -482,16 +523,18 @@ func earlyServer(t *testing.T, content string, refuses bool) (url string, allow 
 		if err != nil {
 			return
 		}
-		n, how := earlyServe(conn, content, refuses, allowed)
+		n, how := earlyServe(conn, content, refuses, knows, may, allowed)
 		ended <- fmt.Sprint(n, " bytes, ", how)
 		<-done
 		_ = conn.Close()
 	}()
-	return "https://" + l.Addr().String(), allowed, ended
+	return "https://" + l.Addr().String(), knows, allowed, ended
 }
 
 // earlyServe serves one upload, and returns how many bytes of it came and how it ended.
-func earlyServe(conn io.ReadWriter, content string, refuses bool, allowed <-chan struct{}) (n int, how string) {
+func earlyServe(
+	conn io.ReadWriter, content string, refuses bool, settled chan<- struct{}, may, allowed <-chan struct{},
+) (n int, how string) {
 	const (
 		data, headers, reset, settings, windowUpdate = 0, 1, 3, 4, 8 // frame types
 
@@ -507,7 +550,26 @@ func earlyServe(conn io.ReadWriter, content string, refuses bool, allowed <-chan
 		return 0, err.Error()
 	}
 	write(settings, 0, 0, 0, 4, 0, 0, 0, 0) // SETTINGS_INITIAL_WINDOW_SIZE: 0
+	var asked uint32                        // the stream to answer
+	acked := false                          // or it does not matter
+	select {
+	case <-may:
+		acked = true
+	default:
+	}
 	for header := make([]byte, 9); ; {
+		if acked && asked != 0 {
+			<-may
+			if content == "" {
+				write(headers, endHeaders|endStream, asked, 0x88) // :status 200
+			} else {
+				write(headers, endHeaders, asked, 0x88)
+				write(data, endStream, asked, []byte(content)...)
+			}
+			<-allowed
+			write(windowUpdate, 0, asked, 0, 0, 0xff, 0xff)
+			asked = 0
+		}
 		if _, err := io.ReadFull(conn, header); err != nil {
 			return n, err.Error()
 		}
@@ -519,6 +581,9 @@ func earlyServe(conn io.ReadWriter, content string, refuses bool, allowed <-chan
 		switch {
 		case kind == settings && flags&ack == 0:
 			write(settings, ack, 0)
+		case kind == settings:
+			acked = true
+			close(settled)
 		case kind == headers && refuses && stream == 1:
 			write(reset, 0, stream, 0, 0, 0, 7) // REFUSED_STREAM
 		case refuses && stream == 1:
@@ -526,14 +591,7 @@ func earlyServe(conn io.ReadWriter, content string, refuses bool, allowed <-chan
 				write(windowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(len(payload)))...)
 			}
 		case kind == headers:
-			if content == "" {
-				write(headers, endHeaders|endStream, stream, 0x88) // :status 200
-			} else {
-				write(headers, endHeaders, stream, 0x88)
-				write(data, endStream, stream, []byte(content)...)
-			}
-			<-allowed
-			write(windowUpdate, 0, stream, 0, 0, 0xff, 0xff)
+			asked = stream
 		case kind == reset:
 			return n, "reset"
 		case kind == data:

@@ -140,41 +140,47 @@ func (b *sentBody) settle() {
 	}
 }
 
-// await has c awaited, and what it is made of, by the attempts that they are parts of: see [sentBody.afterwards].
-func await(c *requestBody) {
-	for ; c != nil; c = ours(c.rc) {
-		c.awaited.Store(true)
-	}
-}
-
-// ours returns the part of an attempt's body that body is, or is in the place of; nil: it is none.
-func ours(body io.ReadCloser) *requestBody {
+// await has body awaited, and what it is made of, by the attempts that they are parts of: see [sentBody.afterwards].
+func await(body io.ReadCloser) {
 	switch b := body.(type) {
 	case *requestBody:
-		return b
+		b.awaited.Store(true)
+		await(b.rc)
 	case *replacedBody:
-		return b.own
+		await(b.ReadCloser)
+		await(b.own)
 	}
-	return nil
 }
 
 // carry makes the call by base. If that is an http.Transport, the body is awaited, and the copies for which it asks meanwhile.
 func carry(base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if _, plain := base.(*http.Transport); plain {
-		if c := ours(req.Body); c != nil {
-			await(c)
-			c.of.awaits.Store(true)
-			defer c.of.awaits.Store(false)
+		await(req.Body)
+		if b := partOf(req.Body); b != nil {
+			b.awaits.Store(true)
+			defer b.awaits.Store(false)
 		}
 	}
 	return base.RoundTrip(req)
 }
 
-// A replacedBody is what a CredentialFunc has put in the place of an attempt's body. It may be made of that, or have left it open.
+// partOf returns what body is a part of; nil: of no attempt's body.
+func partOf(body io.ReadCloser) *sentBody {
+	switch b := body.(type) {
+	case *requestBody:
+		return b.of
+	case *replacedBody:
+		return b.own.of
+	}
+	return nil
+}
+
+// A replacedBody is what a CredentialFunc has put in the place of an attempt's own body. It may be made of that, or of a copy, or
+// have left it open.
 type replacedBody struct {
 	io.ReadCloser
 
-	own *requestBody
+	own *requestBody // which is awaited in its place
 }
 
 // Close closes both.
