@@ -74,8 +74,7 @@ func QueryKey(name, secret string) Credential {
 // CredentialFunc sets whatever it wants on the attempt's own clone of the request, such as several headers or a
 // signature. It is called last, with the URL, Host and headers that the pool sends, and may run concurrently. A pool beneath may
 // have upstreams of its own: what signs the URL belongs in the innermost pool. It may read a copy of the body from GetBody, which
-// is nil if there is no body, or none that can be had again. It may wrap Body, or put another in its place, and leaves it open: both
-// are closed when they are sent.
+// is nil if there is no body, or none that can be had again. It may wrap Body, or put another in its place: both are closed.
 //
 // An error fails the attempt before it is sent, and counts as a transport failure of its resource: the call goes on to another
 // one, whatever its method, if it has no body or one that can be had again, and others are preferred for a while. With none left

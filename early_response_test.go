@@ -20,6 +20,7 @@ import (
 
 	"github.com/hedgerow-go/hedgerow"
 	"github.com/hedgerow-go/hedgerow/internal/memhttp"
+	"github.com/hedgerow-go/hedgerow/internal/scripted"
 )
 
 // An earlyStack is what the tests below put in front of a base. No hedge is due. What passes is a pool or a Transport that has
@@ -96,10 +97,12 @@ var earlyReplacer = hedgerow.CredentialFunc(func(req *http.Request) error {
 	return err
 })
 
-// earlyStranger puts in the place of the body what has nothing to do with it.
+// earlyStranger reads the body, and puts what it has read in its place.
 var earlyStranger = hedgerow.CredentialFunc(func(req *http.Request) error {
-	req.Body = io.NopCloser(strings.NewReader(contractText(int(req.ContentLength))))
-	return nil
+	content, err := io.ReadAll(req.Body)
+	_ = req.Body.Close()
+	req.Body = io.NopCloser(bytes.NewReader(content))
+	return err
 })
 
 // earlyUpload returns a request that may be hedged, with its body in memory or from a reader that takes its time.
@@ -199,7 +202,12 @@ func TestEarlyResponseLeavesTheUploadAlone(t *testing.T) {
 						t.Parallel()
 						synctest.Test(t, func(t *testing.T) {
 							base := &earlyBase{answer: response, upto: int64(upto)}
-							resp, err := stack.over(t, base).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
+							var hosts []string
+							stack := stack
+							if upto == len(content) {
+								hosts, stack.signer = []string{"http://x.test"}, earlyReplacer
+							}
+							resp, err := stack.over(t, base, hosts...).RoundTrip(earlyUpload(t, "http://x.test/", content, slow))
 							require.NoError(t, err)
 							_, err = io.Copy(io.Discard, resp.Body)
 							require.NoError(t, err)
@@ -263,7 +271,11 @@ func TestEarlyRefusalIsNotWaitedFor(t *testing.T) {
 				_ = http.NewResponseController(w).EnableFullDuplex()
 				if pspecKey(r.Header) == "A" {
 					w.WriteHeader(http.StatusTooManyRequests)
-					_, _ = io.WriteString(w, "refused")
+					for _, part := range []string{"ref", "used"} {
+						_, _ = io.WriteString(w, part)
+						contractFlush(w)
+						time.Sleep(time.Millisecond)
+					}
 					return
 				}
 				at = time.Since(start)
@@ -342,6 +354,27 @@ func TestEarlyEmptyResponseClosedUnread(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// What a CredentialFunc sends without a body has it closed.
+func TestCredentialFuncSendsNoBody(t *testing.T) {
+	t.Parallel()
+	for _, instead := range []io.ReadCloser{nil, http.NoBody} {
+		base := scripted.New(scripted.Step{})
+		p := pspecPool(t, hedgerow.PoolConfig{Resources: []hedgerow.Resource{
+			{ID: "a", Credential: hedgerow.CredentialFunc(func(req *http.Request) error {
+				req.Body, req.ContentLength = instead, 0
+				return nil
+			})},
+		}})
+		body := &contractBody{src: strings.NewReader("payload")}
+		req := contractGet(t.Context(), t, pspecURL)
+		req.Method, req.Body, req.ContentLength = http.MethodPut, body, 7
+		resp, err := p.Wrap(base).RoundTrip(req)
+		require.NoError(t, err)
+		_ = contractRead(t, resp)
+		require.EqualValues(t, 1, body.closes.Load())
 	}
 }
 

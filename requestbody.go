@@ -46,7 +46,7 @@ func newSentBody(ctx context.Context, req *http.Request) *sentBody {
 
 // take makes the body of req, and what its GetBody returns, parts of b. req is the attempt's own.
 func (b *sentBody) take(req *http.Request) {
-	body, err := b.add(req.Body)
+	body, err := b.add(req.Body, b.want)
 	if err != nil {
 		return // it is closed, and so was the body
 	}
@@ -77,15 +77,16 @@ func (b *sentBody) another(get getBody) (rc io.ReadCloser, err error) {
 	if err != nil || rc == nil {
 		return rc, err
 	}
-	c, err := b.add(rc)
+	c, err := b.add(rc, b.want)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (b *sentBody) add(rc io.ReadCloser) (*requestBody, error) {
-	c := &requestBody{of: b, rc: rc, memory: fromMemory(rc), turn: make(chan struct{}, 1)}
+// add makes rc, whose length is want, a part of b. An error says that it is closed, because b has ended.
+func (b *sentBody) add(rc io.ReadCloser, want int64) (*requestBody, error) {
+	c := &requestBody{of: b, want: want, rc: rc, memory: fromMemory(rc), turn: make(chan struct{}, 1)}
 	b.mu.Lock()
 	c.second = slices.ContainsFunc(b.copies, func(o *requestBody) bool { return o.second })
 	if b.awaits.Load() {
@@ -155,24 +156,13 @@ func await(body io.ReadCloser) {
 // carry makes the call by base. If that is an http.Transport, the body is awaited, and the copies for which it asks meanwhile.
 func carry(base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if _, plain := base.(*http.Transport); plain {
-		await(req.Body)
-		if b := partOf(req.Body); b != nil {
-			b.awaits.Store(true)
-			defer b.awaits.Store(false)
+		if c, ours := req.Body.(*requestBody); ours {
+			await(c)
+			c.of.awaits.Store(true)
+			defer c.of.awaits.Store(false)
 		}
 	}
 	return base.RoundTrip(req)
-}
-
-// partOf returns what body is a part of; nil: of no attempt's body.
-func partOf(body io.ReadCloser) *sentBody {
-	switch b := body.(type) {
-	case *requestBody:
-		return b.of
-	case *replacedBody:
-		return b.own.of
-	}
-	return nil
 }
 
 // A replacedBody is what a CredentialFunc has put in the place of an attempt's own body. It may be made of that, or of a copy, or
@@ -180,7 +170,7 @@ func partOf(body io.ReadCloser) *sentBody {
 type replacedBody struct {
 	io.ReadCloser
 
-	own *requestBody // which is awaited in its place
+	own *requestBody
 }
 
 // Close closes both.
@@ -189,10 +179,28 @@ func (b *replacedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// replaced looks whether req, whose body was b's, has another one now. b may be nil.
-func (b *sentBody) replaced(req *http.Request) {
-	if b != nil && b.own != nil && req.Body != nil && req.Body != http.NoBody && req.Body != b.own {
-		req.Body = &replacedBody{req.Body, b.own}
+// lend is for before a CredentialFunc gets b's own body: its Close comes to nothing, because the attempts above are to await what it
+// puts in its place, which closes both. b may be nil.
+func (b *sentBody) lend() {
+	if b != nil && b.own != nil {
+		b.own.lent.Store(true)
+	}
+}
+
+// takeBack is for after lend. If req has another body now, that becomes a part of b, in the place of its own.
+func (b *sentBody) takeBack(req *http.Request) {
+	if b == nil || b.own == nil {
+		return
+	}
+	b.own.lent.Store(false)
+	switch req.Body {
+	case b.own:
+	case nil, http.NoBody:
+		closeQuietly(b.own)
+	default:
+		if c, err := b.add(&replacedBody{req.Body, b.own}, req.ContentLength); err == nil {
+			b.own, req.Body = c, c
+		}
 	}
 }
 
@@ -295,11 +303,13 @@ func sameBody(a, b io.ReadCloser) bool {
 // A requestBody is one copy of a sentBody. It closes the user's body once.
 type requestBody struct {
 	of     *sentBody
+	want   int64 // its length; not positive: unknown
 	rc     io.ReadCloser
 	memory bool // reads cannot block: Close waits for the one in progress, because the bytes are the caller's after it
 	second bool // rc was another attempt's before
 	closed atomic.Bool
 	seized atomic.Bool // rc is another copy's, its Close included
+	lent   atomic.Bool // see sentBody.lend
 	gone   atomic.Bool // closed or seized, and no Read from memory is left
 
 	begun, ended atomic.Bool // a Read has begun, and one has returned an error or the end
@@ -325,7 +335,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 	defer func() { <-b.turn }()
 	b.doubt.Load().wait()
 	switch {
-	case b.atEnd, b.taken() && b.of.want > 0 && b.got == b.of.want:
+	case b.atEnd, b.taken() && b.want > 0 && b.got == b.want:
 		return 0, io.EOF // for net/http's second look at the end, when a server may have closed rc: go.dev/issue/40747
 	case b.taken():
 		return 0, b.fail(errBodyClosed)
@@ -343,7 +353,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 	b.got += int64(n)
 	b.atEnd = err == io.EOF
 	fails := err != nil && err != io.EOF
-	wrong := b.of.want > 0 && (b.got > b.of.want || b.got < b.of.want && err == io.EOF) // net/http refuses that as well
+	wrong := b.want > 0 && (b.got > b.want || b.got < b.want && err == io.EOF) // net/http refuses that as well
 	switch {
 	case !fails && !wrong:
 	case !b.closed.Load():
@@ -355,6 +365,9 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 }
 
 func (b *requestBody) Close() error {
+	if b.lent.Load() {
+		return nil
+	}
 	first := b.closed.CompareAndSwap(false, true)
 	defer func() { // when others may have the turn again
 		b.gone.Store(true)
@@ -394,7 +407,7 @@ func (b *requestBody) fail(err error) error {
 }
 
 // unfinished reports whether the base transport may want more of b. Its turn must be held.
-func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.of.want }
+func (b *requestBody) unfinished() bool { return !b.closed.Load() && b.got < b.want }
 
 // sending reports whether b is being read, or the base transport may want more of it.
 func (b *requestBody) sending() bool {
@@ -417,7 +430,7 @@ func (b *requestBody) robbed() bool {
 		return true
 	}
 	defer func() { <-b.turn }()
-	return b.got < b.of.want
+	return b.got < b.want
 }
 
 // seize leaves b with what it has read so far.

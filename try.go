@@ -191,9 +191,12 @@ func (a *try) send() {
 		w.policy(func() { a.keepHost(t) })
 	}
 	if err == nil {
-		w.policy(func() { err = a.slot.spec.Credential.apply(&a.req, &a.value) })
+		w.policy(func() {
+			a.own.lend()
+			defer a.own.takeBack(&a.req)
+			err = a.slot.spec.Credential.apply(&a.req, &a.value)
+		})
 		err = ownError(a, err)
-		a.own.replaced(&a.req)
 		if id := identify(&a.req); id != a.ident {
 			a.signed.Store(&id)
 		}
@@ -356,14 +359,23 @@ func (w *walk) replaceLast(a *try) {
 
 // keep makes sure that the last response needs neither its connection nor its place while the next attempt runs. A response that
 // is larger or slower than what is kept is forgotten. Over HTTP/1.1 its end waits for that of the upload (for 50 ms in net/http,
-// whoever closes it), so the upload is ended first.
+// whoever closes it), which cuts it off if it ends early: so the upload is ended when the response should be in.
 func (w *walk) keep(upload *sentBody) {
 	a := w.last
 	if a == nil {
 		return
 	}
-	if a.resp.ProtoMajor < 2 {
-		upload.end()
+	if upload != nil && a.resp.ProtoMajor < 2 && !bodiless(a.resp) {
+		ended := make(chan struct{})
+		timer := time.AfterFunc(drainTime/2, func() {
+			defer close(ended)
+			upload.end()
+		})
+		defer func() {
+			if !timer.Stop() {
+				<-ended
+			}
+		}()
 	}
 	if !a.buffer() {
 		w.last = nil
